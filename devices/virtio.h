@@ -1,0 +1,140 @@
+/*
+ * A virtio device's life (virtio 1.2, "Basic Facilities of a Virtio Device"): features, status, config
+ * space, and the I/O threads of its queues.  Knows no registers: a transport (virtio_pci) calls in from
+ * vCPU threads; device classes (net, fs) are called out to.
+ *
+ * Life of a queue: parked (the transport owns it) -> begin on DRIVER_OK, by iothread_call to its own
+ * thread -> running (its thread owns it) -> end on reset, again by iothread_call -> parked.
+ */
+#ifndef DEVICES_VIRTIO_H
+#define DEVICES_VIRTIO_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "devices/virtq.h"
+#include "vmm/loop.h"
+#include "vmm/mem.h"
+
+struct virtio_dev;
+struct virtio_queue;
+
+/* What a device is.  Classes are const.  "on q" = on that queue's own thread. */
+struct virtio_class {
+	const char *name; /* "fs", "net" */
+	uint16_t id;      /* virtio device id */
+	uint32_t pci_class; /* 24-bit class code: 0x020000 net, 0x018000 fs */
+	int (*start)(struct virtio_dev *d);         /* DRIVER_OK seen, queues still parked; may be NULL */
+	int (*queue_begin)(struct virtio_queue *q); /* on q: watch extra descriptors; may be NULL */
+	void (*queue_kick)(struct virtio_queue *q); /* on q: guest kicked, or the first pass */
+	void (*config_write)(struct virtio_dev *d, uint32_t off, const void *p, uint32_t len); /* NULL ok */
+	void (*queue_end)(struct virtio_queue *q);  /* on q: unwatch, finish requests in hand; NULL ok */
+	void (*stop)(struct virtio_dev *d);         /* all queues parked again; may be NULL */
+	void (*destroy)(struct virtio_dev *d);      /* threads are gone; frees d */
+};
+
+/* Per queue, written by its thread only, read by anyone (relaxed). */
+struct virtio_queue_stats {
+	_Atomic uint64_t kicks;      /* times the thread woke for a kick */
+	_Atomic uint64_t requests;   /* chains popped */
+	_Atomic uint64_t batches;    /* publishes that made something visible */
+	_Atomic uint64_t interrupts; /* eventfd writes */
+};
+
+static inline void stat_add(_Atomic uint64_t *counter, uint64_t n)
+{
+	/* One writer: a relaxed load and store, no locked instruction. */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+struct virtio_queue {
+	/* Fixed at creation by the device. */
+	struct virtio_dev *dev;
+	unsigned index;
+	uint16_t size_max;
+	char name[IOTHREAD_NAME_MAX]; /* "fs0-rq2" */
+	struct iothread *thread;      /* several queues may share one */
+	void *priv;                   /* the device's own per-queue state */
+
+	/* Transport registers; written by vCPUs under cfg_lock while parked. */
+	uint16_t size;
+	bool enabled;
+	uint64_t desc_gpa, avail_gpa, used_gpa;
+
+	/* Wires.  kick_fd is an eventfd made by virtio_dev_launch; call_fd is chosen by the transport
+	 * (MSI-X vector's or INTx eventfd; -1 = no interrupt) and may change while running. */
+	int kick_fd;
+	_Atomic int call_fd;
+
+	/* The queue's thread, while running. */
+	bool running;
+	struct virtq vq;
+	struct watch kick;
+	struct virtio_queue_stats stats;
+};
+
+struct virtio_dev {
+	const struct virtio_class *class;
+	char name[12];          /* "fs0", "net1": for logs and threads */
+	const struct mem *mem;
+	uint64_t features;      /* offered; VIRTIO_F_VERSION_1 is added by virtio_dev_launch */
+	struct virtio_queue *queue;
+	unsigned n_queues;
+	struct iothread *thread; /* started parked by virtio_dev_launch, one or more queues each */
+	unsigned n_threads;
+	const void *config;     /* config space bytes; owned by the device */
+	uint32_t config_len;
+
+	/* Status and features: vCPU threads under cfg_lock.  I/O threads only or in NEEDS_RESET. */
+	pthread_mutex_t cfg_lock;
+	uint64_t driver_features;
+	_Atomic uint8_t status;
+	_Atomic uint8_t config_generation;
+	bool started; /* queues began */
+
+	/* Set by the transport at attach: INTx cause bits, config-change interrupt. */
+	_Atomic uint32_t isr;
+	_Atomic int config_call_fd;
+	/* Set by the transport: the isr bits must be set before signalling (INTx in use). */
+	_Atomic bool use_isr;
+};
+
+/*
+ * After the device filled the "fixed" fields: make kick eventfds and start the I/O threads (parked).
+ * Thread i is named thread_names[i].  on_start (may be NULL) runs on each new thread before it parks;
+ * its ctx is d.  0 or -errno with nothing left running.
+ */
+int virtio_dev_launch(struct virtio_dev *d, int (*on_start)(struct iothread *t));
+
+/* Stop queues, join threads, close eventfds.  Then the owner calls class->destroy. */
+void virtio_dev_shutdown(struct virtio_dev *d);
+
+/* Register-level operations; vCPU threads (the transport takes cfg_lock around all but these, which
+ * take it themselves). */
+uint8_t virtio_status_read(struct virtio_dev *d);
+/* Write status: 0 resets and returns only when all queue threads have left the rings; FEATURES_OK is
+ * refused (bit stays clear) for features not offered or without VERSION_1; DRIVER_OK starts enabled
+ * queues; a start that fails sets NEEDS_RESET. */
+void virtio_status_write(struct virtio_dev *d, uint8_t status);
+void virtio_driver_features_write(struct virtio_dev *d, unsigned word, uint32_t value);
+/* Config space; out-of-range bytes read as 0.  len is any. */
+void virtio_config_read(struct virtio_dev *d, uint32_t off, void *p, uint32_t len);
+void virtio_config_write(struct virtio_dev *d, uint32_t off, const void *p, uint32_t len);
+
+/* On q: tell the guest about published entries (sets ISR when INTx is in use).  Counts it. */
+void virtio_queue_interrupt(struct virtio_queue *q);
+/* On q, or any I/O thread of the device: config changed. */
+void virtio_config_interrupt(struct virtio_dev *d);
+
+/* On q: the guest broke the protocol.  NEEDS_RESET, one log line, this queue ignores kicks until reset. */
+void virtio_fail(struct virtio_queue *q, const char *what);
+
+static inline bool virtio_has(const struct virtio_dev *d, unsigned bit)
+{
+	return (d->driver_features >> bit) & 1;
+}
+
+#endif

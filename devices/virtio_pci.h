@@ -1,0 +1,22 @@
+/*
+ * virtio over PCI, modern registers (virtio 1.2, "Virtio Over PCI Bus"): translates register accesses
+ * into calls of virtio.h.  BAR 0 holds common config, ISR, device config and notify areas; BAR 1 the
+ * MSI-X table.  One vector per queue plus one for config changes; one doorbell per queue.
+ */
+#ifndef DEVICES_VIRTIO_PCI_H
+#define DEVICES_VIRTIO_PCI_H
+
+#include "devices/pci.h"
+#include "devices/virtio.h"
+
+struct virtio_pci;
+
+/*
+ * Plug device d (launched) into host h.  main is the loop on which INTx re-assertion is watched
+ * (the main thread's).  *out is owned by the caller: virtio_pci_destroy.  0 or -errno.
+ */
+int virtio_pci_create(struct pci_host *h, struct virtio_dev *d, struct bus *mmio, struct loop *main,
+		      struct virtio_pci **out);
+void virtio_pci_destroy(struct virtio_pci *p);
+
+#endif

@@ -1,0 +1,32 @@
+#!/bin/sh
+# Runs Check programs and adds up what they report.
+# usage: run-unit.sh SUITE PROGRAM...   Output of each program is shown when it fails.
+# Result: a line "SUITE: N passed, N failed" and build/results/SUITE; exit 1 when any failed.
+set -u
+suite=$1
+shift
+mkdir -p build/results
+passed=0 failed=0
+for program in "$@"; do
+	out=$(CK_VERBOSITY=normal timeout "${UNIT_TIMEOUT:-300}" "$program" 2>&1)
+	code=$?
+	line=$(printf '%s\n' "$out" | grep -E '^[0-9]+%: Checks: ' | tail -n 1)
+	checks=$(printf '%s\n' "$line" | sed -n 's/.*Checks: \([0-9]*\),.*/\1/p')
+	bad=$(printf '%s\n' "$line" | sed -n 's/.*Failures: \([0-9]*\), Errors: \([0-9]*\).*/\1 + \2/p')
+	bad=$((${bad:-0}))
+	checks=${checks:-0}
+	# A program that died, or tested nothing, has failed whatever it counted.
+	if [ "$code" -ne 0 ] && [ "$bad" -eq 0 ] || [ "$checks" -eq 0 ]; then
+		bad=$((bad + 1))
+		checks=$((checks + 1))
+	fi
+	if [ "$bad" -ne 0 ]; then
+		printf '%s\n' "$out"
+		echo "FAIL $program (exit code $code)"
+	fi
+	passed=$((passed + checks - bad))
+	failed=$((failed + bad))
+done
+echo "$suite: $passed passed, $failed failed"
+echo "$passed $failed 0" >"build/results/$suite"
+[ "$failed" -eq 0 ]
