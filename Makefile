@@ -9,13 +9,19 @@ CONFIG  ?= release
 B       := build/$(ARCH)-$(CONFIG)
 VERSION := 0.1
 
-CC       ?= gcc
+ifeq ($(origin CC),default)
+CC       := gcc
+endif
 AS_MUSL  ?= musl-gcc
+V        ?= 0
+Q        := $(if $(filter 1,$(V)),,@)
+SAY      := $(if $(filter 1,$(V)),:,printf "  %-4s %s\n")
 PREFIX   ?= /usr/local
 WERROR   ?= $(if $(wildcard .git),-Werror)
 
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual -Wvla \
-           -Wframe-larger-than=4096 -Wno-unused-parameter
+           -Wframe-larger-than=4096 -Wno-unused-parameter \
+           -Wno-missing-field-initializers # handlers share signatures; an absent field means zero
 HARDEN  := -fstack-protector-strong -fPIE
 OPT     := -O2 -g
 LDHARD  := -pie -Wl,-z,relro,-z,now -Wl,--as-needed
@@ -66,19 +72,23 @@ build/heddle: $(B)/heddle
 	@ln -sfn $(ARCH)-$(CONFIG)/heddle $@
 
 $(B)/heddle: $(OBJ)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	@$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(B)/libheddle.a: $(LIBOBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	@$(SAY) AR $@
+	$(Q)$(AR) rcs $@ $^
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	@$(SAY) CC $@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(B)/%.o: %.S
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -fPIE -g -Wa,-I$(B) -c -o $@ $<
+	@$(SAY) AS $@
+	$(Q)$(CC) $(CPPFLAGS) -fPIE -g -Wa,-I$(B) -c -o $@ $<
 
 # --- what heddle carries in itself ---------------------------------------------------------------
 
@@ -86,21 +96,24 @@ $(B)/%.o: %.S
 AGENT_SRC := $(wildcard guest-images/init/*.c)
 $(B)/agent: $(AGENT_SRC) $(wildcard guest-images/init/*.h)
 	@mkdir -p $(@D)
-	$(AS_MUSL) -static -std=gnu11 -Os -s $(WARN) $(WERROR) -D_GNU_SOURCE -I. \
+	@$(SAY) CC $@
+	$(Q)$(AS_MUSL) -static -std=gnu11 -Os -s $(WARN) $(WERROR) -D_GNU_SOURCE -I. \
 		-Wl,--gc-sections -ffunction-sections -o $@ $(AGENT_SRC)
 $(B)/vmm/agent_image.o: $(B)/agent
 
 # ACPI: static tables compiled by iasl.
 $(B)/%.aml: arch/x86/%.asl
 	@mkdir -p $(@D)
-	iasl -ve -p $(@:.aml=) $< >/dev/null
+	@$(SAY) IASL $@
+	$(Q)iasl -ve -p $(@:.aml=) $< >/dev/null
 $(B)/arch/x86/acpi_image.o: $(B)/dsdt.aml
 
 # --- tests ---------------------------------------------------------------------------------------
 
 $(B)/unit/%: $(B)/tests/unit/%.o $(B)/libheddle.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< $(B)/libheddle.a $(shell pkg-config --libs check) $(LIBS)
+	@$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/libheddle.a $(shell pkg-config --libs check) $(LIBS)
 
 .PHONY: unit check-unit asan tsan
 unit: $(UNIT)

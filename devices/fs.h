@@ -20,6 +20,8 @@ struct fs_request;
  * from; worker is that queue's own state from worker_create.
  */
 struct fs_server {
+	/* Once on each new I/O thread, before it parks: credentials, cwd, umask.  0 or -errno.  NULL ok. */
+	int (*thread_start)(void *server);
 	/*
 	 * Serve one request: read it from in, write the reply (fuse_out_header first) to out.  Returns the
 	 * reply's length, 0 for a request without reply (FORGET), FS_LATER when the server keeps r and will
@@ -31,7 +33,7 @@ struct fs_server {
 	/* On the queue's thread when the device starts; loop is the thread's.  NULL worker is allowed. */
 	int (*worker_begin)(void *server, void *worker, struct loop *loop);
 	/* On the queue's thread when the device stops: give up every kept request (the ring goes away; do
-	 * not complete them), unwatch everything. */
+	 * not complete them; nothing may touch their buffers after this), unwatch everything. */
 	void (*worker_end)(void *server, void *worker);
 	/* All queues parked (driver reset, umount by reset): forget all nodes and handles. */
 	void (*reset)(void *server);
@@ -41,7 +43,8 @@ struct fs_server {
 
 /* Complete a kept request.  On the thread that served it.  len as serve would have returned. */
 void fs_complete(struct fs_request *r, ssize_t len);
-/* Cursors of a kept request, as they stood when serve was called. */
+/* Cursors of a kept request, as they stood when serve was called.  After serve has returned FS_LATER the
+ * cursors it was given are void: their segments have moved here. */
 void fs_request_cursors(const struct fs_request *r, struct cursor *in, struct cursor *out);
 
 struct fs_opts {
@@ -57,5 +60,8 @@ struct fs_opts {
 
 /* *out: ready for virtio_dev_launch.  0 or -errno. */
 int fs_create(const struct fs_opts *o, const struct mem *mem, struct virtio_dev **out);
+
+/* For virtio_dev_launch of such a device: lets the server prepare the thread (thread_start). */
+int fs_thread_start(struct iothread *t);
 
 #endif

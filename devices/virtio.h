@@ -12,11 +12,16 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "devices/virtq.h"
 #include "vmm/loop.h"
 #include "vmm/mem.h"
+
+/* Why the pin was raised (virtio 1.2, "ISR status capability"). */
+#define VIRTIO_ISR_QUEUE  1u
+#define VIRTIO_ISR_CONFIG 2u
 
 struct virtio_dev;
 struct virtio_queue;
@@ -61,7 +66,7 @@ struct virtio_queue {
 
 	/* Transport registers; written by vCPUs under cfg_lock while parked. */
 	uint16_t size;
-	bool enabled;
+	bool enabled; /* freezes size and addresses until reset */
 	uint64_t desc_gpa, avail_gpa, used_gpa;
 
 	/* Wires.  kick_fd is an eventfd made by virtio_dev_launch; call_fd is chosen by the transport
@@ -95,21 +100,22 @@ struct virtio_dev {
 	_Atomic uint8_t config_generation;
 	bool started; /* queues began */
 
-	/* Set by the transport at attach: INTx cause bits, config-change interrupt. */
-	_Atomic uint32_t isr;
+	/* Interrupts.  config_call_fd is what call_fd is for queues.  A call_fd that equals intx_fd (fixed
+	 * by the transport at attach; -1 = none) stands for the shared pin: isr then says why. */
 	_Atomic int config_call_fd;
-	/* Set by the transport: the isr bits must be set before signalling (INTx in use). */
-	_Atomic bool use_isr;
+	int intx_fd;
+	_Atomic uint32_t isr; /* VIRTIO_ISR_* */
 };
 
 /*
  * After the device filled the "fixed" fields: make kick eventfds and start the I/O threads (parked).
- * Thread i is named thread_names[i].  on_start (may be NULL) runs on each new thread before it parks;
- * its ctx is d.  0 or -errno with nothing left running.
+ * A thread is named by its name field, or else by the first queue it serves.  on_start (may be NULL)
+ * runs on each new thread before it parks; its ctx is d.  0 or -errno with nothing left running.
  */
 int virtio_dev_launch(struct virtio_dev *d, int (*on_start)(struct iothread *t));
 
-/* Stop queues, join threads, close eventfds.  Then the owner calls class->destroy. */
+/* Stop queues, join threads, close eventfds; only after a successful launch.  Then the owner destroys
+ * the transport and calls class->destroy. */
 void virtio_dev_shutdown(struct virtio_dev *d);
 
 /* Register-level operations; vCPU threads (the transport takes cfg_lock around all but these, which
@@ -124,13 +130,27 @@ void virtio_driver_features_write(struct virtio_dev *d, unsigned word, uint32_t 
 void virtio_config_read(struct virtio_dev *d, uint32_t off, void *p, uint32_t len);
 void virtio_config_write(struct virtio_dev *d, uint32_t off, const void *p, uint32_t len);
 
-/* On q: tell the guest about published entries (sets ISR when INTx is in use).  Counts it. */
+/* Queue i while the guest may still set its size and addresses: not enabled, no DRIVER_OK.  NULL when
+ * there is no such queue or it is too late.  cfg_lock held. */
+struct virtio_queue *virtio_queue_settable(struct virtio_dev *d, unsigned i);
+
+/* On q: tell the guest about published entries.  Counts it. */
 void virtio_queue_interrupt(struct virtio_queue *q);
-/* On q, or any I/O thread of the device: config changed. */
+/* On q: publish what was pushed, and interrupt if the guest wants it. */
+void virtio_queue_flush(struct virtio_queue *q);
+/* On q: the pass used up its budget; queue_kick is called again after the thread's other watches had
+ * their turn. */
+void virtio_queue_again(struct virtio_queue *q);
+/* On q, or any I/O thread of the device: config bytes changed, or status did by itself. */
 void virtio_config_interrupt(struct virtio_dev *d);
 
-/* On q: the guest broke the protocol.  NEEDS_RESET, one log line, this queue ignores kicks until reset. */
+/* On q: the guest broke the protocol; what = NULL: the ring says how (vq.fault).  NEEDS_RESET, one log
+ * line, this queue ignores kicks until reset. */
 void virtio_fail(struct virtio_queue *q, const char *what);
+
+/* {"device":"fs0","queues":[{"name":"fs0-rq1","kicks":1,...},...]} into buf, always terminated.  Returns
+ * the length it has, or would have had (as snprintf).  Any thread. */
+size_t virtio_dev_stats_json(const struct virtio_dev *d, char *buf, size_t size);
 
 static inline bool virtio_has(const struct virtio_dev *d, unsigned bit)
 {

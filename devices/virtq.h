@@ -6,11 +6,12 @@
  * checked: a bad ring costs the guest its device (-EPROTO), never more.
  *
  * One pass of a queue handler:
- *	virtq_mute(q);
  *	do {
+ *		virtq_mute(q);
  *		while (budget && virtq_pop(q, ...) == 1) { work; virtq_push(q, head, written); }
- *		if (virtq_publish(q)) irq_signal(...);
- *	} while (virtq_unmute(q));	(or stay muted and come back when the budget was used up)
+ *		if (virtq_publish(q)) interrupt;
+ *		if (!budget) return virtio_queue_again(q);	(muted: come back by ourselves)
+ *	} while (virtq_unmute(q));
  */
 #ifndef DEVICES_VIRTQ_H
 #define DEVICES_VIRTQ_H
@@ -40,6 +41,7 @@ struct virtq {
 	bool event_idx;         /* VIRTIO_F_EVENT_IDX negotiated */
 	bool indirect;          /* VIRTIO_F_INDIRECT_DESC negotiated */
 	bool broken;            /* -EPROTO was returned: pops give -EPROTO until the next start */
+	const char *fault;      /* what broke it, for virtio_fail() */
 	uint16_t next_avail;    /* free-running index of the next entry to pop */
 	uint16_t seen_avail;    /* driver's index as last read */
 	uint16_t next_used;     /* free-running index of the next used entry to write */
@@ -70,7 +72,8 @@ void virtq_stop(struct virtq *q);
  * Take the next available chain; its segments go to iov[0..max).  1 = got one; 0 = empty; -ENOBUFS =
  * the chain has more than max segments (nothing taken; with max >= VIRTQ_IOV_MAX this is -EPROTO);
  * -EPROTO = the guest broke the ring (index jump, head or next out of range, loop, write-only before
- * read-only, nested or malformed indirect table, buffer outside RAM).
+ * read-only, nested or malformed indirect table, buffer outside RAM, more chains in hand than the ring
+ * has descriptors).  q->fault then says what.
  */
 int virtq_pop(struct virtq *q, struct iovec *iov, unsigned max, struct chain *c);
 

@@ -41,7 +41,9 @@ struct platform {
 	uint64_t ecam_gpa;                 /* one bus, 1 MiB */
 	uint64_t pci_window_gpa, pci_window_len;
 	uint32_t intx_gsi[4];
+	bool pci_ports;                    /* config space also through ports 0xcf8/0xcfc */
 	uint64_t serial_base;              /* port or MMIO address */
+	bool serial_mmio;
 	uint32_t serial_gsi;
 	uint32_t power_gsi;                /* edge: power button */
 	unsigned n_vcpus;
@@ -56,6 +58,9 @@ void arch_platform(struct platform *p);
 int arch_vm_init(struct vm *vm);
 /* Ports or MMIO ranges of the platform itself: reset, power off, RTC, keyboard-controller reset. */
 int arch_platform_init(struct vm *vm);
+/* Interrupt controller and platform back to their first state.  vCPUs are paused; each gets its own
+ * arch_vcpu_reset when it is resumed.  0 or -errno. */
+int arch_vm_reset(struct vm *vm);
 void arch_vm_destroy(struct vm *vm);
 
 /* Load kernel, initrd and command line into guest RAM.  One line is logged on failure (naming the file,
@@ -70,6 +75,9 @@ int arch_vcpu_reset(struct vcpu *v, const struct boot_entry *e);
 int arch_vcpu_exit(struct vcpu *v);
 /* One diagnostic line of vCPU state for a crash. */
 void arch_vcpu_dump(struct vcpu *v);
+
+/* Time a loop of guest kernel code in a VM of its own: loops a second.  0 or -errno. */
+int arch_probe(double *loops_per_s);
 
 /* Largest number of vCPUs this architecture's description can hold. */
 unsigned arch_max_vcpus(void);

@@ -18,13 +18,17 @@ struct file {
 
 enum kernel_format {
 	KERNEL_UNKNOWN, /* none of the below */
-	KERNEL_BZIMAGE, /* x86 setup header "HdrS", loaded high */
+	KERNEL_BZIMAGE, /* x86 setup header "HdrS" */
 	KERNEL_ELF,     /* 64-bit little-endian ELF of this machine's architecture */
 	KERNEL_ELF_OTHER,
 	KERNEL_ARM64_IMAGE,
 	KERNEL_ARM64_ZBOOT,
 	KERNEL_UKI,     /* PE with .linux section */
+	KERNEL_PE,      /* any other EFI or Windows program */
 	KERNEL_GZIP,
+	KERNEL_COMPRESSED, /* xz, zstd, bzip2, lz4 */
+	KERNEL_TEXT,
+	KERNEL_EMPTY,
 };
 
 /* Regular files only, opened without blocking: -EINVAL for anything else (one line is logged). */

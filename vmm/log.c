@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,4 +60,14 @@ void log_write(enum log_level level, const char *fmt, ...)
 	line[head++] = '\n';
 	(void)!write(STDERR_FILENO, line, (size_t)head);
 	errno = saved_errno;
+}
+
+void log_line(const char *line)
+{
+	char newline[] = "\n";
+	struct iovec v[2] = { { strdup(line), strlen(line) }, { newline, 1 } };
+
+	if (v[0].iov_base)
+		(void)!writev(STDERR_FILENO, v, 2);
+	free(v[0].iov_base);
 }

@@ -20,6 +20,9 @@ void log_set_level(enum log_level level);
 /* One line "heddle: [warning: ]TEXT\n"; cut at 1 KiB. */
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* A whole line of any length, as it is: counters as JSON. */
+void log_line(const char *line);
+
 /* One budget per call site: the first 10 messages, then one a second. */
 struct log_site {
 	_Atomic uint32_t n;

@@ -11,6 +11,7 @@
 #include "vmm/bus.h"
 #include "vmm/irq.h"
 #include "vmm/mem.h"
+#include "vmm/vcpu.h"
 
 /* Why the guest stopped; the first cause wins. */
 enum vm_end {
@@ -21,8 +22,6 @@ enum vm_end {
 	VM_STOPPED,   /* by us: signal, time limit, agent's status */
 };
 
-struct vcpu;
-
 struct vm {
 	int kvm_fd, vm_fd;
 	struct mem mem;
@@ -30,6 +29,7 @@ struct vm {
 	struct irq irq;
 	struct vcpu *vcpu;
 	unsigned n_vcpus;
+	struct vcpu_gate gate;
 	_Atomic int end;  /* enum vm_end */
 	int end_fd;       /* eventfd, signalled when end is set */
 	void *arch;       /* arch's own state, owned by it */

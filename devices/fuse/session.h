@@ -1,10 +1,10 @@
 /*
- * The file server: FUSE requests in, replies out, on a directory of the host (kernel FUSE protocol 7.x,
- * linux/fuse.h).  Knows nothing of rings or of a VM: the same code answers a virtqueue, a real /dev/fuse
- * mount in tests, and a fuzzer.
+ * The file server: FUSE requests in, replies out, on a directory of the host (kernel FUSE protocol
+ * 7.x, linux/fuse.h).  Knows nothing of rings or of a VM: the same code answers a virtqueue, a real
+ * /dev/fuse mount in tests, and a fuzzer.
  *
- * A session is device-wide: a node id or handle from one queue is valid on all.  Each queue has a worker
- * of its own, used by that queue's thread only.
+ * A session is device-wide: a node id or handle from one queue is valid on all.  Each queue has a
+ * worker of its own, used by that queue's thread only.
  */
 #ifndef DEVICES_FUSE_SESSION_H
 #define DEVICES_FUSE_SESSION_H
@@ -36,15 +36,15 @@ void fuse_session_destroy(struct fuse_session *s);
 struct fuse_worker *fuse_session_worker(struct fuse_session *s, unsigned i);
 
 /*
- * Prepare the calling thread to serve: private umask and cwd (CLONE_FS), per-thread credentials.  Once on
- * every thread that serves, before the first request.  0 or -errno.
+ * Prepare the calling thread to serve: private umask and cwd (CLONE_FS), per-thread credentials.
+ * Once on every thread that serves, before the first request.  0 or -errno.
  */
 int fuse_thread_init(struct fuse_session *s);
 
 /*
- * Serve one request from in, reply to out (struct fuse_out_header first).  Returns the length of the
- * reply, 0 for requests without one (FORGET...), or -EPROTO for a request too short to be answered.
- * A host error becomes a FUSE error reply, never a negative return.
+ * Serve one request from in, reply to out (struct fuse_out_header first).  Returns the length of
+ * the reply, 0 for requests without one (FORGET...), or -EPROTO for a request too short to be
+ * answered. A host error becomes a FUSE error reply, never a negative return.
  */
 ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
 		   struct cursor *out);
@@ -52,7 +52,10 @@ ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor 
 /* Forget every node and handle but the root, as after an unmount.  No request is being served. */
 void fuse_session_reset(struct fuse_session *s);
 
-/* The session as a server for the virtio-fs device (devices/fs.h): server = session, worker = worker. */
+/*
+ * The session as a server for the virtio-fs device (devices/fs.h): server = session, worker =
+ * worker.
+ */
 struct fs_server;
 extern const struct fs_server fuse_fs_server;
 

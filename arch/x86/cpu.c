@@ -1,0 +1,328 @@
+/*
+ * vCPU state: from nothing, or from whatever a guest left behind, to where the kernel's entry
+ * protocol wants vCPU 0, and to "waiting for INIT" for all others.
+ *
+ *  1. CPUID (once: KVM wants it constant after the first KVM_RUN).
+ *  2. Segment and control registers: 64-bit mode on the page tables of boot.c, or PVH's flat 32-bit.
+ *  3. Local APIC, MSRs, pending events, FPU: as after power-on.
+ *  4. General registers with the entry point.
+ *  5. Run state last.
+ *
+ * Processors other than 0 stay in the "uninitialized" state; the kernel wakes them by INIT and SIPI,
+ * which KVM's local APIC does on its own.
+ */
+#include <asm/msr.h>
+#include <asm/kvm_para.h>
+#include <asm/processor-flags.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/kvm.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arch/x86/layout.h"
+#include "arch/x86/x86.h"
+#include "vmm/base.h"
+#include "vmm/log.h"
+#include "vmm/vcpu.h"
+#include "vmm/vm.h"
+
+#define EFER_LME (1u << 8)
+#define EFER_LMA (1u << 10)
+
+#define APIC_BASE_ENABLE (1u << 11)
+#define APIC_BASE_BSP    (1u << 8)
+
+/* Local APIC registers (Intel SDM volume 3, "Local APIC Register Address Map"). */
+#define APIC_ID    0x020
+#define APIC_LVR   0x030
+#define APIC_DFR   0x0e0
+#define APIC_SPIV  0x0f0
+#define APIC_LVT   0x320 /* timer, thermal, performance counter, LINT0, LINT1, error */
+#define APIC_LVTS  6
+#define APIC_LINT0 0x350
+#define APIC_LINT1 0x360
+#define LVT_MASKED 0x10000
+#define LVT_NMI    0x00400
+#define LVT_EXTINT 0x00700
+
+#define MISC_ENABLE_FAST_STRING 1u
+#define MTRR_ENABLE             (1u << 11)
+#define MTRR_WRITE_BACK         6u
+#define PAT_RESET               0x0007040600070406ull
+
+/* MSR numbers: Intel SDM volume 4; KVM's own: asm/kvm_para.h. */
+#define MSR_MISC_ENABLE    0x1a0
+#define MSR_SYSENTER_CS    0x174
+#define MSR_SYSENTER_ESP   0x175
+#define MSR_SYSENTER_EIP   0x176
+#define MSR_PAT            0x277
+#define MSR_MTRR_DEF_TYPE  0x2ff
+#define MSR_TSC_DEADLINE   0x6e0
+#define MSR_STAR           0xc0000081
+#define MSR_LSTAR          0xc0000082
+#define MSR_CSTAR          0xc0000083
+#define MSR_SYSCALL_MASK   0xc0000084
+#define MSR_KERNEL_GS_BASE 0xc0000102
+
+int x86_cpuid_init(struct x86_vm *x, int kvm_fd)
+{
+	int err;
+
+	x->cpuid = calloc(1, sizeof(*x->cpuid) + CPUID_ENTRIES_MAX * sizeof(x->cpuid->entries[0]));
+	if (!x->cpuid)
+		return -ENOMEM;
+	x->cpuid->nent = CPUID_ENTRIES_MAX;
+	err = x86_ioctl(kvm_fd, KVM_GET_SUPPORTED_CPUID, x->cpuid);
+	if (err < 0) {
+		log_error("KVM_GET_SUPPORTED_CPUID: %s", strerror(-err));
+		return err;
+	}
+	x->tsc_deadline = ioctl(kvm_fd, KVM_CHECK_EXTENSION, KVM_CAP_TSC_DEADLINE_TIMER) > 0;
+	return 0;
+}
+
+static int set_cpuid(struct vcpu *v)
+{
+	const size_t size = sizeof(struct kvm_cpuid2) +
+			    CPUID_ENTRIES_MAX * sizeof(struct kvm_cpuid_entry2);
+	const struct x86_vm *x = v->vm->arch;
+	int khz = x86_ioctl(v->fd, KVM_GET_TSC_KHZ, NULL);
+	const struct cpuid_opts o = {
+		.index = v->index,
+		.n_vcpus = v->vm->n_vcpus,
+		.tsc_deadline = x->tsc_deadline,
+		.tsc_khz = khz > 0 ? (uint32_t)khz : 0,
+	};
+	struct kvm_cpuid2 *c = malloc(size);
+	int err;
+
+	if (!c)
+		return -ENOMEM;
+	memcpy(c, x->cpuid, size);
+	err = cpuid_patch(c, &o);
+	if (!err)
+		err = x86_ioctl(v->fd, KVM_SET_CPUID2, c);
+	free(c);
+	return err;
+}
+
+/* Segments as the entry protocols want them; type 11 = code, read, accessed; 3 = data, write, accessed. */
+static struct kvm_segment flat_segment(uint16_t selector, uint8_t type, bool code64)
+{
+	return (struct kvm_segment){
+		.limit = 0xffffffff, .selector = selector, .type = type, .present = 1, .s = 1, .g = 1,
+		.db = !code64, .l = code64,
+	};
+}
+
+static void set_segments(struct kvm_sregs *s, bool long_mode)
+{
+	const struct kvm_segment data = flat_segment(0x18, 3, false);
+
+	s->cs = flat_segment(0x10, 11, long_mode);
+	s->ds = s->es = s->fs = s->gs = s->ss = data;
+	s->tr = (struct kvm_segment){ .limit = 0x67, .type = 11, .present = 1 };
+	s->ldt = (struct kvm_segment){ .unusable = 1 };
+	s->gdt = (struct kvm_dtable){ .base = LAYOUT_GDT_GPA, .limit = 4 * 8 - 1 };
+	s->idt = (struct kvm_dtable){ 0 };
+}
+
+/*
+ * Linux, Documentation/arch/x86/boot.rst, "64-bit Boot Protocol": paging on, identity mapped.
+ * Xen, docs/misc/pvh.pandoc: protected mode, paging off.
+ */
+static int set_sregs(struct vcpu *v, const struct boot_entry *e)
+{
+	struct kvm_sregs s;
+	int err = x86_ioctl(v->fd, KVM_GET_SREGS, &s);
+
+	if (err < 0)
+		return err;
+	s.apic_base = LAYOUT_LAPIC_GPA | APIC_BASE_ENABLE | (v->index == 0 ? APIC_BASE_BSP : 0);
+	if (v->index == 0) {
+		bool long_mode = e->kind == BOOT_LINUX64;
+
+		set_segments(&s, long_mode);
+		s.cr0 = X86_CR0_PE | X86_CR0_ET | (long_mode ? X86_CR0_PG : 0);
+		s.cr3 = long_mode ? LAYOUT_PAGE_TABLES_GPA : 0;
+		s.cr4 = long_mode ? X86_CR4_PAE : 0;
+		s.efer = long_mode ? EFER_LME | EFER_LMA : 0;
+		s.cr2 = s.cr8 = 0;
+		memset(s.interrupt_bitmap, 0, sizeof(s.interrupt_bitmap));
+	}
+	return x86_ioctl(v->fd, KVM_SET_SREGS, &s);
+}
+
+static void apic_set(struct kvm_lapic_state *l, unsigned reg, uint32_t value)
+{
+	memcpy(l->regs + reg, &value, sizeof(value));
+}
+
+/* Reset values; then LINT0 and LINT1 of the first processor as a PC's firmware leaves them. */
+static int set_lapic(struct vcpu *v)
+{
+	struct kvm_lapic_state l;
+	uint32_t id, version;
+	int err = x86_ioctl(v->fd, KVM_GET_LAPIC, &l);
+
+	if (err < 0)
+		return err;
+	memcpy(&id, l.regs + APIC_ID, sizeof(id));
+	memcpy(&version, l.regs + APIC_LVR, sizeof(version));
+	memset(&l, 0, sizeof(l));
+	apic_set(&l, APIC_ID, id);
+	apic_set(&l, APIC_LVR, version);
+	apic_set(&l, APIC_DFR, 0xffffffff);
+	apic_set(&l, APIC_SPIV, 0xff);
+	for (unsigned i = 0; i < APIC_LVTS; i++)
+		apic_set(&l, APIC_LVT + 16 * i, LVT_MASKED);
+	if (v->index == 0)
+		apic_set(&l, APIC_LINT0, LVT_EXTINT);
+	apic_set(&l, APIC_LINT1, LVT_NMI);
+	return x86_ioctl(v->fd, KVM_SET_LAPIC, &l);
+}
+
+/* One at a time: a KVM that does not know one is no reason to lose the others. */
+union one_msr {
+	struct kvm_msrs list;
+	uint8_t room[sizeof(struct kvm_msrs) + sizeof(struct kvm_msr_entry)];
+};
+
+static void set_msr(struct vcpu *v, uint32_t index, uint64_t value)
+{
+	union one_msr m = { .list = { .nmsrs = 1 } };
+
+	m.list.entries[0] = (struct kvm_msr_entry){ .index = index, .data = value };
+	if (x86_ioctl(v->fd, KVM_SET_MSRS, &m) != 1)
+		log_debug("vcpu%u: KVM did not take MSR 0x%" PRIx32, v->index, index);
+}
+
+/* The bits KVM itself wants set (no PEBS, no BTS) are kept. */
+static uint64_t misc_enable(struct vcpu *v)
+{
+	union one_msr m = { .list = { .nmsrs = 1 } };
+
+	m.list.entries[0].index = MSR_MISC_ENABLE;
+	if (x86_ioctl(v->fd, KVM_GET_MSRS, &m) != 1)
+		return MISC_ENABLE_FAST_STRING;
+	return m.list.entries[0].data | MISC_ENABLE_FAST_STRING;
+}
+
+/* What firmware would have set, and no trace of a kernel that ran before. */
+static void set_msrs(struct vcpu *v)
+{
+	static const uint32_t zero[] = {
+		MSR_SYSENTER_CS, MSR_SYSENTER_ESP, MSR_SYSENTER_EIP, MSR_STAR, MSR_LSTAR, MSR_CSTAR,
+		MSR_SYSCALL_MASK, MSR_KERNEL_GS_BASE, MSR_TSC_DEADLINE, MSR_KVM_SYSTEM_TIME_NEW,
+		MSR_KVM_WALL_CLOCK_NEW, MSR_KVM_ASYNC_PF_EN, MSR_KVM_STEAL_TIME, MSR_KVM_PV_EOI_EN,
+	};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(zero); i++)
+		set_msr(v, zero[i], 0);
+	set_msr(v, MSR_MISC_ENABLE, misc_enable(v));
+	set_msr(v, MSR_PAT, PAT_RESET);
+	/* All memory write-back; device areas get their type from page attributes. */
+	set_msr(v, MSR_MTRR_DEF_TYPE, MTRR_ENABLE | MTRR_WRITE_BACK);
+}
+
+static int set_rest(struct vcpu *v)
+{
+	const struct kvm_fpu fpu = { .fcw = 0x37f, .mxcsr = 0x1f80 };
+	const struct kvm_vcpu_events events = { 0 };
+	const struct kvm_debugregs debug = { .dr6 = 0xffff0ff0, .dr7 = 0x400 };
+	int err = x86_ioctl(v->fd, KVM_SET_FPU, &fpu);
+
+	if (err >= 0)
+		err = x86_ioctl(v->fd, KVM_SET_VCPU_EVENTS, &events);
+	if (err >= 0)
+		err = x86_ioctl(v->fd, KVM_SET_DEBUGREGS, &debug);
+	return err;
+}
+
+static int set_regs(struct vcpu *v, const struct boot_entry *e)
+{
+	struct kvm_regs r = { .rflags = X86_EFLAGS_FIXED };
+
+	if (v->index == 0) {
+		r.rip = e->pc;
+		r.rsi = e->kind == BOOT_LINUX64 ? e->arg : 0;
+		r.rbx = e->kind == BOOT_PVH ? e->arg : 0;
+	}
+	return x86_ioctl(v->fd, KVM_SET_REGS, &r);
+}
+
+static int set_run_state(struct vcpu *v)
+{
+	const struct kvm_mp_state state = {
+		.mp_state = v->index == 0 ? KVM_MP_STATE_RUNNABLE : KVM_MP_STATE_UNINITIALIZED,
+	};
+
+	return x86_ioctl(v->fd, KVM_SET_MP_STATE, &state);
+}
+
+static int reset_steps(struct vcpu *v, const struct boot_entry *e, const char **step)
+{
+	int err;
+
+	*step = "CPUID";
+	err = set_cpuid(v);
+	if (err < 0)
+		return err;
+	*step = "segment and control registers";
+	err = set_sregs(v, e);
+	if (err < 0)
+		return err;
+	*step = "the local APIC";
+	err = set_lapic(v);
+	if (err < 0)
+		return err;
+	set_msrs(v);
+	*step = "FPU and events";
+	err = set_rest(v);
+	if (err < 0)
+		return err;
+	*step = "general registers";
+	err = set_regs(v, e);
+	if (err < 0)
+		return err;
+	*step = "the run state";
+	return set_run_state(v);
+}
+
+int arch_vcpu_reset(struct vcpu *v, const struct boot_entry *e)
+{
+	const char *step;
+	int err = reset_steps(v, e, &step);
+
+	if (err < 0) {
+		log_error("vcpu%u: KVM did not take %s: %s", v->index, step, strerror(-err));
+		return err;
+	}
+	return 0;
+}
+
+int arch_vcpu_exit(struct vcpu *v)
+{
+	switch (v->run->exit_reason) {
+	case KVM_EXIT_SET_TPR:
+	case KVM_EXIT_IRQ_WINDOW_OPEN:
+		return 0; /* only with an APIC outside KVM; harmless */
+	default:
+		log_error("vcpu%u: KVM exit %u is not handled", v->index, v->run->exit_reason);
+		return -ENOSYS;
+	}
+}
+
+void arch_vcpu_dump(struct vcpu *v)
+{
+	struct kvm_sregs s;
+	struct kvm_regs r;
+
+	if (x86_ioctl(v->fd, KVM_GET_REGS, &r) < 0 || x86_ioctl(v->fd, KVM_GET_SREGS, &s) < 0)
+		return;
+	log_error("vcpu%u: rip %#llx rsp %#llx rflags %#llx rax %#llx rbx %#llx rcx %#llx rdx %#llx "
+		  "rsi %#llx rdi %#llx cs %#x cpl %u cr0 %#llx cr2 %#llx cr3 %#llx cr4 %#llx "
+		  "efer %#llx", v->index, r.rip, r.rsp, r.rflags, r.rax, r.rbx, r.rcx, r.rdx, r.rsi,
+		  r.rdi, s.cs.selector, s.ss.dpl, s.cr0, s.cr2, s.cr3, s.cr4, s.efer);
+}

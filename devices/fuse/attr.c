@@ -1,0 +1,70 @@
+/*
+ * Attributes on the wire, and inode numbers.
+ *
+ * The guest sees one device for the whole share, so two files from different host file systems must
+ * not have one number.  Each file system met is a domain, numbered in order of discovery, the
+ * root's is 0. Numbers below 2^48 get the domain in bits 48..62, so the root's pass as they are.
+ * Larger ones (some network and stacked file systems) are hashed together with the domain into the
+ * upper half, where a collision takes some 2^31 such files.
+ */
+#include "devices/fuse/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#define INO_BITS 48
+
+uint64_t attr_ino(uint32_t domain, uint64_t ino)
+{
+	uint64_t h;
+
+	if (ino >> INO_BITS == 0 && domain != DOMAIN_UNKNOWN)
+		return (uint64_t)domain << INO_BITS | ino;
+	h = (ino ^ ((uint64_t)domain * 0xc2b2ae3d27d4eb4fu)) * 0x9e3779b97f4a7c15u;
+	h ^= h >> 32;
+	h *= 0x9e3779b97f4a7c15u;
+	return (h ^ (h >> 29)) | (uint64_t)1 << 63;
+}
+
+static uint32_t encode_rdev(uint32_t major, uint32_t minor)
+{
+	return (minor & 0xff) | (major & 0xfff) << 8 | (minor & ~0xffu) << 12;
+}
+
+void attr_fill(struct fuse_attr *a, uint32_t domain, const struct statx *st)
+{
+	*a = (struct fuse_attr){
+		.ino = attr_ino(domain, st->stx_ino),
+		.size = st->stx_size,
+		.blocks = st->stx_blocks,
+		.atime = (uint64_t)st->stx_atime.tv_sec,
+		.mtime = (uint64_t)st->stx_mtime.tv_sec,
+		.ctime = (uint64_t)st->stx_ctime.tv_sec,
+		.atimensec = st->stx_atime.tv_nsec,
+		.mtimensec = st->stx_mtime.tv_nsec,
+		.ctimensec = st->stx_ctime.tv_nsec,
+		.mode = st->stx_mode,
+		.nlink = st->stx_nlink,
+		.uid = st->stx_uid,
+		.gid = st->stx_gid,
+		.rdev = encode_rdev(st->stx_rdev_major, st->stx_rdev_minor),
+		.blksize = st->stx_blksize,
+	};
+}
+
+void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
+		     const struct entry *e)
+{
+	memset(out, 0, sizeof(*out));
+	/* Ids carry a generation of their own and never come again. */
+	out->nodeid = e->id;
+	out->entry_valid = s->valid_s;
+	out->attr_valid = s->valid_s;
+	attr_fill(&out->attr, e->domain, &e->st);
+}
+
+int attr_stat(int fd, struct statx *st)
+{
+	return statx(fd, "", AT_EMPTY_PATH, ATTR_MASK, st) < 0 ? -errno : 0;
+}

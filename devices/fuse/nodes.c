@@ -1,0 +1,428 @@
+/*
+ * Nodes: the inodes that the guest knows.
+ *
+ * 1. A name is looked up with statx() in its directory: the answer's (mount, device, inode) is the
+ *    key.
+ * 2. Known key: the node's descriptor keeps the inode alive, so the number cannot have passed to
+ *    another file; the node gains a reference.  One system call in all.
+ * 3. Unknown key: the name is opened (O_PATH, never following a link) and the key read again from
+ *    the descriptor, since the name may have changed hands meanwhile.  Under the shard lock we look
+ *    once more, another queue may have been faster, and enter the node.
+ * 4. FORGET that takes the last reference removes the node from the hash and drops the base pin.
+ *    The last pin closes the descriptor.
+ *
+ * A key decides the shard, so hash chain, slots and free list of a node are under one lock.
+ */
+#include "devices/fuse/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#define HASH_START 16
+
+/* --- descriptors ------------------------------------------------------------------------------ */
+
+struct fd_name fd_name(int fd)
+{
+	struct fd_name name;
+	char *p = name.s + sizeof(name.s);
+
+	*--p = '\0';
+	do
+		*--p = (char)('0' + fd % 10);
+	while ((fd /= 10) > 0);
+	memmove(name.s, p, (size_t)(name.s + sizeof(name.s) - p));
+	return name;
+}
+
+int fd_admit(const struct fuse_session *s, int fd)
+{
+	if (fd < 0)
+		return -errno;
+	/* Numbers are given from the bottom: a high one means that little is left. */
+	if (fd < s->fd_limit)
+		return fd;
+	close(fd);
+	return -ENFILE;
+}
+
+int node_reopen(const struct fuse_session *s, const struct node_ref *ref, int flags)
+{
+	/* Opening a device has effects, a FIFO may block for ever, and a link leads elsewhere. */
+	switch (ref->node->type) {
+	case S_IFREG:
+		if (flags & O_DIRECTORY)
+			return -ENOTDIR;
+		break;
+	case S_IFDIR:
+		if (!(flags & O_DIRECTORY))
+			return -EISDIR;
+		break;
+	case S_IFLNK:
+		return -ELOOP;
+	default:
+		return -ENXIO;
+	}
+	return fd_admit(s, openat(s->proc_fd, fd_name(ref->fd).s, flags | O_CLOEXEC | O_NOCTTY));
+}
+
+/* --- keys ------------------------------------------------------------------------------------- */
+
+static struct node_key key_of(const struct statx *st)
+{
+	return (struct node_key){
+		.ino = st->stx_ino,
+		.dev = makedev(st->stx_dev_major, st->stx_dev_minor),
+		.mnt = st->stx_mask & STATX_MNT_ID ? st->stx_mnt_id : 0,
+	};
+}
+
+static bool key_equal(const struct node_key *a, const struct node_key *b)
+{
+	return a->ino == b->ino && a->dev == b->dev && a->mnt == b->mnt;
+}
+
+static uint64_t key_hash(const struct node_key *k)
+{
+	uint64_t h = k->ino * 0x9e3779b97f4a7c15u;
+
+	h ^= (h >> 32) ^ (k->dev * 0xc2b2ae3d27d4eb4fu) ^ (k->mnt * 0x165667b19e3779f9u);
+	h *= 0x9e3779b97f4a7c15u;
+	return h ^ (h >> 29);
+}
+
+static unsigned hash_shard(uint64_t hash)
+{
+	return (unsigned)(hash % SLOT_SHARDS);
+}
+
+/* The index of the file system of k, entered when new. */
+static uint32_t domain_of(struct nodes *t, const struct node_key *k, uint32_t hint)
+{
+	uint32_t n = atomic_load_explicit(&t->n_domains, memory_order_acquire);
+	uint32_t i;
+
+	if (hint < n && t->domain[hint].dev == k->dev && t->domain[hint].mnt == k->mnt)
+		return hint;
+	for (i = 0; i < n; i++)
+		if (t->domain[i].dev == k->dev && t->domain[i].mnt == k->mnt)
+			return i;
+	pthread_mutex_lock(&t->domain_lock);
+	n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
+	for (; i < n; i++)
+		if (t->domain[i].dev == k->dev && t->domain[i].mnt == k->mnt)
+			break;
+	if (i == DOMAINS_MAX) {
+		i = DOMAIN_UNKNOWN;
+	} else if (i == n) {
+		t->domain[i] = (struct domain){ .dev = k->dev, .mnt = k->mnt };
+		/* Pairs with the acquire above: the entry is seen before the count. */
+		atomic_store_explicit(&t->n_domains, n + 1, memory_order_release);
+	}
+	pthread_mutex_unlock(&t->domain_lock);
+	return i;
+}
+
+/* --- the hash; all under the shard lock ------------------------------------------------------- */
+
+static struct node **hash_head(struct node_bucket *b, uint64_t hash)
+{
+	return &b->head[(hash / SLOT_SHARDS) & (b->n_heads - 1)];
+}
+
+static struct node *hash_find(struct node_bucket *b, const struct node_key *k, uint64_t hash)
+{
+	struct node *n;
+
+	if (b->n_heads == 0)
+		return NULL;
+	for (n = *hash_head(b, hash); n; n = n->next)
+		if (key_equal(&n->key, k))
+			return n;
+	return NULL;
+}
+
+static bool hash_grow(struct node_bucket *b)
+{
+	struct node_bucket bigger = { .n = b->n };
+
+	bigger.n_heads = b->n_heads ? 2 * b->n_heads : HASH_START;
+	bigger.head = calloc(bigger.n_heads, sizeof(struct node *));
+	if (!bigger.head)
+		return b->n_heads > 0; /* longer chains will do */
+	for (uint32_t i = 0; i < b->n_heads; i++) {
+		struct node *n, *next;
+
+		for (n = b->head[i]; n; n = next) {
+			struct node **to = hash_head(&bigger, key_hash(&n->key));
+
+			next = n->next;
+			n->next = *to;
+			*to = n;
+		}
+	}
+	free(b->head);
+	*b = bigger;
+	return true;
+}
+
+static bool hash_add(struct node_bucket *b, struct node *n, uint64_t hash)
+{
+	struct node **head;
+
+	if (b->n >= b->n_heads && !hash_grow(b))
+		return false;
+	head = hash_head(b, hash);
+	n->next = *head;
+	*head = n;
+	b->n++;
+	return true;
+}
+
+static void hash_remove(struct node_bucket *b, struct node *n)
+{
+	struct node **p = hash_head(b, key_hash(&n->key));
+
+	while (*p != n)
+		p = &(*p)->next;
+	*p = n->next;
+	b->n--;
+}
+
+/* --- references of the guest ------------------------------------------------------------------ */
+
+static bool btime_equal(const struct statx_timestamp *a, const struct statx_timestamp *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/*
+ * A reference for the guest on the node of this key, if there is one.  Only a name has been looked
+ * at: its file may be gone and the number have passed to a file entered since, so the birth time
+ * must agree too.
+ */
+static bool node_ref_known(struct nodes *t, const struct node_key *k, struct entry *e)
+{
+	uint64_t hash = key_hash(k);
+	unsigned at = hash_shard(hash);
+	struct node *n;
+
+	pthread_mutex_lock(&t->slots.shard[at].lock);
+	n = hash_find(&t->hash[at], k, hash);
+	if (n && !btime_equal(&n->btime, &e->st.stx_btime))
+		n = NULL;
+	if (n) {
+		n->nlookup++;
+		e->id = slot_id(&n->slot);
+		e->domain = n->domain;
+	}
+	pthread_mutex_unlock(&t->slots.shard[at].lock);
+	return n != NULL;
+}
+
+/* Enter a node that is not in the hash.  Under the lock of shard at. */
+static struct node *node_enter(struct nodes *t, unsigned at, const struct node *as, uint64_t hash)
+{
+	struct node *n = (struct node *)(void *)slots_new(&t->slots, at);
+
+	if (!n)
+		return NULL;
+	n->key = as->key;
+	n->fd = as->fd;
+	n->type = as->type;
+	n->btime = as->btime;
+	n->domain = as->domain;
+	n->nlookup = 1;
+	if (!hash_add(&t->hash[at], n, hash)) {
+		slots_free_locked(&t->slots, &n->slot);
+		return NULL;
+	}
+	slot_publish(&n->slot);
+	return n;
+}
+
+/* A reference on the node of as->key; as->fd becomes the node's or is closed. */
+static int node_ref_add(struct nodes *t, const struct node *as, struct entry *e)
+{
+	uint64_t hash = key_hash(&as->key);
+	unsigned at = hash_shard(hash);
+	bool mine = false;
+	struct node *n;
+
+	pthread_mutex_lock(&t->slots.shard[at].lock);
+	n = hash_find(&t->hash[at], &as->key, hash);
+	if (n) {
+		n->nlookup++;
+	} else {
+		n = node_enter(t, at, as, hash);
+		mine = n != NULL;
+	}
+	if (n) {
+		e->id = slot_id(&n->slot);
+		e->domain = n->domain;
+	}
+	pthread_mutex_unlock(&t->slots.shard[at].lock);
+	if (!mine)
+		close(as->fd);
+	return n ? 0 : -ENOMEM;
+}
+
+static void node_unpin(struct nodes *t, struct node *n)
+{
+	if (n == &t->root || !slot_unpin(&n->slot))
+		return;
+	close(n->fd);
+	slots_free(&t->slots, &n->slot);
+}
+
+/* --- outside ---------------------------------------------------------------------------------- */
+
+/* The node of an O_PATH descriptor, which is given away. */
+static int node_of_path_fd(struct fuse_session *s, int fd, uint32_t hint, struct entry *e)
+{
+	struct node as = { .fd = fd };
+	int rc = attr_stat(fd, &e->st);
+
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	as.key = key_of(&e->st);
+	as.type = e->st.stx_mode & S_IFMT;
+	as.btime = e->st.stx_btime;
+	as.domain = domain_of(&s->nodes, &as.key, hint);
+	return node_ref_add(&s->nodes, &as, e);
+}
+
+int node_lookup(struct fuse_session *s, int dir_fd, uint32_t domain, const char *name,
+		struct entry *e)
+{
+	struct node_key key;
+	int fd;
+
+	if (statx(dir_fd, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, ATTR_MASK, &e->st) < 0)
+		return -errno;
+	key = key_of(&e->st);
+	if (node_ref_known(&s->nodes, &key, e))
+		return 0;
+	fd = fd_admit(s, openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+	if (fd < 0)
+		return fd;
+	return node_of_path_fd(s, fd, domain, e);
+}
+
+int node_of_fd(struct fuse_session *s, int fd, uint32_t domain, struct entry *e)
+{
+	int path_fd = fd_admit(s, openat(s->proc_fd, fd_name(fd).s, O_PATH | O_CLOEXEC));
+
+	if (path_fd < 0)
+		return path_fd;
+	return node_of_path_fd(s, path_fd, domain, e);
+}
+
+int node_get(struct nodes *t, uint64_t id, struct node_ref *ref)
+{
+	if (id == FUSE_ROOT_ID)
+		ref->node = &t->root;
+	else
+		ref->node = (struct node *)(void *)slots_pin(&t->slots, id);
+	if (!ref->node)
+		return -ESTALE;
+	ref->fd = ref->node->fd;
+	return 0;
+}
+
+void node_put(struct nodes *t, struct node_ref *ref)
+{
+	node_unpin(t, ref->node);
+	ref->node = NULL;
+}
+
+void node_forget(struct nodes *t, uint64_t id, uint64_t n)
+{
+	struct node *node = (struct node *)(void *)slots_pin(&t->slots, id);
+	unsigned at;
+	bool last;
+
+	if (!node)
+		return;
+	at = slot_shard_of(node->slot.index);
+	pthread_mutex_lock(&t->slots.shard[at].lock);
+	last = node->nlookup > 0 && n >= node->nlookup;
+	node->nlookup -= MIN(n, node->nlookup);
+	if (last)
+		hash_remove(&t->hash[at], node);
+	pthread_mutex_unlock(&t->slots.shard[at].lock);
+	if (last)
+		node_unpin(t, node);
+	node_unpin(t, node);
+}
+
+/* Take all nodes out of a shard's hash, as a chain. */
+static struct node *shard_take_all(struct nodes *t, unsigned at)
+{
+	struct node_bucket *b = &t->hash[at];
+	struct node *all = NULL, *n, *next;
+
+	pthread_mutex_lock(&t->slots.shard[at].lock);
+	for (uint32_t i = 0; i < b->n_heads; i++) {
+		for (n = b->head[i]; n; n = next) {
+			next = n->next;
+			n->nlookup = 0;
+			n->next = all;
+			all = n;
+		}
+		b->head[i] = NULL;
+	}
+	b->n = 0;
+	pthread_mutex_unlock(&t->slots.shard[at].lock);
+	return all;
+}
+
+void nodes_forget_all(struct nodes *t)
+{
+	for (unsigned i = 0; i < SLOT_SHARDS; i++) {
+		struct node *n, *next;
+
+		/* Out of the hash and with no references, nobody else touches their chain. */
+		for (n = shard_take_all(t, i); n; n = next) {
+			next = n->next;
+			node_unpin(t, n);
+		}
+	}
+}
+
+int nodes_init(struct nodes *t, int root_fd)
+{
+	struct statx st;
+	int rc;
+
+	memset(t, 0, sizeof(*t));
+	t->root.fd = root_fd;
+	t->root.type = S_IFDIR;
+	rc = attr_stat(root_fd, &st);
+	if (rc == 0)
+		rc = slots_init(&t->slots, sizeof(struct node));
+	if (rc < 0) {
+		close(root_fd);
+		return rc;
+	}
+	pthread_mutex_init(&t->domain_lock, NULL);
+	t->root.key = key_of(&st);
+	t->root.domain = domain_of(t, &t->root.key, 0);
+	return 0;
+}
+
+void nodes_destroy(struct nodes *t)
+{
+	nodes_forget_all(t);
+	for (unsigned i = 0; i < SLOT_SHARDS; i++)
+		free(t->hash[i].head);
+	slots_destroy(&t->slots);
+	pthread_mutex_destroy(&t->domain_lock);
+	close(t->root.fd);
+}

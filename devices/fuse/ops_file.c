@@ -1,0 +1,217 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "devices/fuse/server.h"
+
+/*
+ * Flags of open() that mean something to a file on the host.  The rest is the guest kernel's
+ * business or would change what is opened.  Not here with a reason: O_APPEND, O_DSYNC, O_SYNC come
+ * with each WRITE, where they are right even for pages written back late and after fcntl(F_SETFL);
+ * O_DIRECT would ask for the host's alignment, which the guest cannot know.
+ */
+#define OPEN_FLAGS (O_ACCMODE | O_TRUNC | O_NOATIME)
+
+static uint32_t open_reply_flags(const struct fuse_session *s)
+{
+	switch (s->cache) {
+	case FUSE_CACHE_NONE:
+		return FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
+	case FUSE_CACHE_ALWAYS:
+		return FOPEN_KEEP_CACHE;
+	default:
+		return 0;
+	}
+}
+
+static bool is_for_writing(uint32_t flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
+}
+
+/* Gives fd away. */
+static int file_handle(struct fuse_req *r, int fd, uint32_t domain, struct fuse_open_out *out)
+{
+	struct handle as = { .fd = fd, .domain = domain };
+
+	out->open_flags = open_reply_flags(r->s);
+	return handle_new(r->s, r->w->index, &as, &out->fh);
+}
+
+static int open_node(struct fuse_req *r, const struct node_ref *ref, int flags)
+{
+	int fd = node_reopen(r->s, ref, flags);
+
+	/* O_NOATIME is the owner's right: the guest's kernel has granted it, the host need not. */
+	if (fd == -EPERM && flags & O_NOATIME)
+		fd = node_reopen(r->s, ref, flags & ~O_NOATIME);
+	return fd;
+}
+
+FUSE_OP(op_open)
+{
+	const struct fuse_open_in *in = body;
+	struct fuse_open_out out = { 0 };
+	struct node_ref ref;
+	int fd, rc;
+
+	if (is_for_writing(in->flags) && r->s->readonly)
+		return -EROFS;
+	rc = node_get(&r->s->nodes, r->h.nodeid, &ref);
+	if (rc < 0)
+		return rc;
+	if (in->flags & O_TRUNC)
+		cred_keep_setid(!(in->open_flags & FUSE_OPEN_KILL_SUIDGID));
+	fd = open_node(r, &ref, (int)in->flags & OPEN_FLAGS);
+	rc = fd < 0 ? fd : file_handle(r, fd, ref.node->domain, &out);
+	node_put(&r->s->nodes, &ref);
+	return rc < 0 ? rc : req_reply(r, &out, sizeof(out));
+}
+
+/* Reply to CREATE and TMPFILE: fd is new in a directory of this domain, and is given away. */
+static ssize_t reply_created(struct fuse_req *r, int fd, uint32_t domain)
+{
+	struct {
+		struct fuse_entry_out entry;
+		struct fuse_open_out open;
+	} out = { 0 };
+	struct entry e;
+	int rc = node_of_fd(r->s, fd, domain, &e);
+
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	rc = file_handle(r, fd, e.domain, &out.open);
+	if (rc < 0) {
+		node_forget(&r->s->nodes, e.id, 1);
+		return rc;
+	}
+	attr_fill_entry(r->s, &out.entry, &e);
+	return req_reply(r, &out, sizeof(out));
+}
+
+static int create_as_caller(struct fuse_req *r, int dir_fd, const char *name, int flags,
+			    const struct fuse_create_in *in)
+{
+	int rc = cred_enter(&r->cred, in->umask);
+
+	if (rc < 0)
+		return rc;
+	rc = fd_admit(r->s, openat(dir_fd, name, flags | O_CLOEXEC | O_NOCTTY, in->mode & 07777));
+	cred_leave(&r->cred);
+	return rc;
+}
+
+/*
+ * A file that exists by now was not there when the guest looked.  It may be a link or a device, and
+ * nobody has checked permissions: never open it here.  ESTALE makes the guest's kernel look the
+ * name up again and open what it finds in its own right.
+ */
+FUSE_OP(op_create)
+{
+	const struct fuse_create_in *in = body;
+	int flags = ((int)in->flags & OPEN_FLAGS & ~O_TRUNC) | O_CREAT | O_EXCL | O_NOFOLLOW;
+	char name[FUSE_NAME_CAP];
+	struct node_ref dir;
+	ssize_t rc = req_name(r, name);
+	int fd;
+
+	if (rc < 0)
+		return rc;
+	if (!S_ISREG(in->mode) && in->mode & S_IFMT)
+		return -EINVAL;
+	rc = node_get(&r->s->nodes, r->h.nodeid, &dir);
+	if (rc < 0)
+		return rc;
+	fd = create_as_caller(r, dir.fd, name, flags, in);
+	if (fd == -EEXIST && !(in->flags & O_EXCL))
+		fd = -ESTALE;
+	rc = fd < 0 ? fd : reply_created(r, fd, dir.node->domain);
+	node_put(&r->s->nodes, &dir);
+	return rc;
+}
+
+/* O_EXCL: the file may not get a name later. */
+FUSE_OP(op_tmpfile)
+{
+	const struct fuse_create_in *in = body;
+	int flags = ((int)in->flags & (OPEN_FLAGS | O_EXCL) & ~O_TRUNC) | O_TMPFILE;
+	struct node_ref dir;
+	ssize_t rc = node_get(&r->s->nodes, r->h.nodeid, &dir);
+	int fd;
+
+	if (rc < 0)
+		return rc;
+	if (dir.node->type == S_IFDIR)
+		fd = create_as_caller(r, r->s->proc_fd, fd_name(dir.fd).s, flags, in);
+	else
+		fd = -ENOTDIR;
+	/* What file systems without it say, through two kernels. */
+	if (fd == -EISDIR || fd == -EINVAL)
+		fd = -EOPNOTSUPP;
+	rc = fd < 0 ? fd : reply_created(r, fd, dir.node->domain);
+	node_put(&r->s->nodes, &dir);
+	return rc;
+}
+
+FUSE_OP(op_release)
+{
+	const struct fuse_release_in *in = body;
+
+	return req_reply_status(r, handle_release(r->s, in->fh, false));
+}
+
+/*
+ * One of the guest's descriptors closes: a close of ours lets network file systems report late
+ * errors.
+ */
+FUSE_OP(op_flush)
+{
+	const struct fuse_flush_in *in = body;
+	struct handle *h = handle_get(r->s, in->fh, false);
+	int fd, rc = 0;
+
+	if (!h)
+		return -EBADF;
+	fd = fd_admit(r->s, fcntl(h->fd, F_DUPFD_CLOEXEC, 0));
+	/*
+	 * With no descriptor to spare there is nothing to report, and close() must not fail for
+	 * that.
+	 */
+	if (fd >= 0 && close(fd) < 0 && errno != EINTR)
+		rc = -errno;
+	handle_put(r->s, h);
+	return req_reply_status(r, rc);
+}
+
+FUSE_OP(op_fsync)
+{
+	const struct fuse_fsync_in *in = body;
+	struct handle *h = handle_get(r->s, in->fh, false);
+	int rc;
+
+	if (!h)
+		return -EBADF;
+	rc = in->fsync_flags & FUSE_FSYNC_FDATASYNC ? fdatasync(h->fd) : fsync(h->fd);
+	rc = rc < 0 ? -errno : 0;
+	handle_put(r->s, h);
+	return req_reply_status(r, rc);
+}
+
+FUSE_OP(op_syncfs)
+{
+	struct node_ref ref;
+	int rc = node_get(&r->s->nodes, r->h.nodeid, &ref);
+	int fd;
+
+	if (rc < 0)
+		return rc;
+	fd = node_reopen(r->s, &ref, ref.node->type == S_IFDIR ? O_RDONLY | O_DIRECTORY : O_RDONLY);
+	if (fd >= 0) {
+		rc = syncfs(fd) < 0 ? -errno : 0;
+		close(fd);
+	}
+	node_put(&r->s->nodes, &ref);
+	return req_reply_status(r, fd < 0 ? fd : rc);
+}

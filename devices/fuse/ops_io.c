@@ -1,0 +1,215 @@
+/*
+ * Operations on the bytes of files: READ, WRITE, LSEEK, FALLOCATE, COPY_FILE_RANGE.
+ *
+ * READ and WRITE move data between the host's page cache and the guest's buffers in one copy, take
+ * no lock and allocate nothing.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "devices/fuse/server.h"
+
+/*
+ * The most one COPY_FILE_RANGE moves: the queue waits for it, and the guest asks again for the
+ * rest.
+ */
+#define COPY_MAX (16 * 1024 * 1024)
+
+/* Read len bytes at off into c, short only at the end of the file.  Bytes or -errno. */
+static ssize_t read_into(struct fuse_req *r, int fd, struct cursor c, size_t len, off_t off)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		unsigned n = cursor_slice(&c, len - done, r->w->iov, FUSE_IOV_MAX, NULL);
+		ssize_t got;
+
+		if (n == 0)
+			break;
+		got = preadv2(fd, r->w->iov, (int)n, off + (off_t)done, 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		/*
+		 * The guest takes a short reply for the end of the file, so never hide an error in
+		 * one.
+		 */
+		if (got < 0)
+			return -errno;
+		if (got == 0)
+			break;
+		done += (size_t)got;
+		cursor_skip(&c, (size_t)got);
+	}
+	return (ssize_t)done;
+}
+
+/*
+ * Can [off, off + len) be a range of a file?  -1 as an offset would mean "where the last read
+ * ended".
+ */
+static bool range_ok(uint64_t off, uint64_t len)
+{
+	return off <= INT64_MAX && len <= INT64_MAX - off;
+}
+
+FUSE_OP(op_read)
+{
+	const struct fuse_read_in *in = body;
+	struct handle *h = handle_get(r->s, in->fh, false);
+	struct cursor data = r->out;
+	ssize_t n = -EINVAL;
+
+	if (!h)
+		return -EBADF;
+	cursor_skip(&data, sizeof(struct fuse_out_header));
+	if (range_ok(in->offset, in->size))
+		n = read_into(r, h->fd, data, in->size, (off_t)in->offset);
+	handle_put(r->s, h);
+	return n < 0 ? n : req_reply_filled(r, (size_t)n);
+}
+
+/* How the guest's descriptor is open; pages written back later know nothing of that. */
+static int write_flags(const struct fuse_write_in *in)
+{
+	int flags = 0;
+
+	if (in->write_flags & FUSE_WRITE_CACHE)
+		return 0;
+	if (in->flags & O_APPEND)
+		flags |= RWF_APPEND;
+	if ((in->flags & O_SYNC) == O_SYNC)
+		flags |= RWF_SYNC;
+	else if (in->flags & O_DSYNC)
+		flags |= RWF_DSYNC;
+	return flags;
+}
+
+/* Bytes, or -errno when not one was written. */
+static ssize_t write_from(struct fuse_req *r, int fd, size_t len, off_t off, int flags)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		unsigned n = cursor_slice(&r->in, len - done, r->w->iov, FUSE_IOV_MAX, NULL);
+		ssize_t put = pwritev2(fd, r->w->iov, (int)n, off + (off_t)done, flags);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0)
+			return done ? (ssize_t)done : -errno;
+		done += (size_t)put;
+		cursor_skip(&r->in, (size_t)put);
+	}
+	return (ssize_t)done;
+}
+
+FUSE_OP(op_write)
+{
+	const struct fuse_write_in *in = body;
+	struct fuse_write_out out = { 0 };
+	struct handle *h;
+	ssize_t n;
+
+	if (in->size > r->in_left || !range_ok(in->offset, in->size))
+		return -EINVAL;
+	h = handle_get(r->s, in->fh, false);
+	if (!h)
+		return -EBADF;
+	cred_keep_setid(!(in->write_flags & FUSE_WRITE_KILL_SUIDGID));
+	n = write_from(r, h->fd, in->size, (off_t)in->offset, write_flags(in));
+	handle_put(r->s, h);
+	if (n < 0)
+		return n;
+	out.size = (uint32_t)n;
+	return req_reply(r, &out, sizeof(out));
+}
+
+/* Other kinds of seek need no server; they would only move a position that nothing uses. */
+FUSE_OP(op_lseek)
+{
+	const struct fuse_lseek_in *in = body;
+	struct fuse_lseek_out out;
+	struct handle *h;
+	off_t at;
+	int rc;
+
+	if (in->whence != SEEK_DATA && in->whence != SEEK_HOLE)
+		return -EINVAL;
+	h = handle_get(r->s, in->fh, false);
+	if (!h)
+		return -EBADF;
+	at = lseek(h->fd, (off_t)in->offset, (int)in->whence);
+	rc = at < 0 ? -errno : 0;
+	handle_put(r->s, h);
+	if (rc < 0)
+		return rc;
+	out.offset = (uint64_t)at;
+	return req_reply(r, &out, sizeof(out));
+}
+
+/* No flag tells whether set-id bits may stay; root's kernel-side rights are the best guess. */
+static void keep_setid_for_root(const struct fuse_req *r)
+{
+	cred_keep_setid(r->cred.uid == 0);
+}
+
+FUSE_OP(op_fallocate)
+{
+	const struct fuse_fallocate_in *in = body;
+	struct handle *h;
+	int rc;
+
+	if (!range_ok(in->offset, in->length))
+		return -EFBIG;
+	h = handle_get(r->s, in->fh, false);
+	if (!h)
+		return -EBADF;
+	keep_setid_for_root(r);
+	rc = fallocate(h->fd, (int)in->mode, (off_t)in->offset, (off_t)in->length);
+	rc = rc < 0 ? -errno : 0;
+	handle_put(r->s, h);
+	return req_reply_status(r, rc);
+}
+
+/* Bytes or -errno. */
+static ssize_t copy_range(struct fuse_req *r, const struct fuse_copy_file_range_in *in)
+{
+	off_t from_off = (off_t)in->off_in, to_off = (off_t)in->off_out;
+	size_t len = MIN(in->len, COPY_MAX);
+	struct handle *from, *to;
+	ssize_t n = -EBADF;
+
+	if (!range_ok(in->off_in, len) || !range_ok(in->off_out, len))
+		return -EINVAL;
+	from = handle_get(r->s, in->fh_in, false);
+	if (!from)
+		return -EBADF;
+	to = handle_get(r->s, in->fh_out, false);
+	if (to) {
+		keep_setid_for_root(r);
+		n = copy_file_range(from->fd, &from_off, to->fd, &to_off, len, (unsigned)in->flags);
+		if (n < 0)
+			n = -errno;
+		handle_put(r->s, to);
+	}
+	handle_put(r->s, from);
+	return n;
+}
+
+FUSE_OP(op_copy_file_range)
+{
+	ssize_t n = copy_range(r, body);
+	struct fuse_write_out out = { .size = (uint32_t)n };
+
+	return n < 0 ? n : req_reply(r, &out, sizeof(out));
+}
+
+FUSE_OP(op_copy_file_range_64)
+{
+	ssize_t n = copy_range(r, body);
+	struct fuse_copy_file_range_out out = { .bytes_copied = (uint64_t)n };
+
+	return n < 0 ? n : req_reply(r, &out, sizeof(out));
+}

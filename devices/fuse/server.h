@@ -1,0 +1,262 @@
+/*
+ * Inside of the file server: what session.c, nodes.c, handles.c and the operations share.
+ *
+ * Vocabulary.  A node is an inode the guest knows (by node id); a handle is an open file or
+ * directory (by fh).  A request pins what it uses, so FORGET and RELEASE on another queue at the
+ * same time only take the name away; the descriptor closes after the last pin.
+ *
+ * An operation returns the length of the reply it has sent, 0 when there is none to send, or
+ * -errno, which the dispatcher turns into the error reply.
+ */
+#ifndef DEVICES_FUSE_SERVER_H
+#define DEVICES_FUSE_SERVER_H
+
+#include <dirent.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include "devices/fuse/cred.h"
+#include "devices/fuse/session.h"
+#include "devices/fuse/slots.h"
+#include "devices/fuse/wire.h"
+#include "vmm/base.h"
+#include "vmm/iov.h"
+
+#define FUSE_NAME_CAP    (NAME_MAX + 1)
+#define FUSE_SCRATCH_LEN (64 * 1024) /* XATTR_SIZE_MAX, XATTR_LIST_MAX; above PATH_MAX */
+#define FUSE_IOV_MAX     1024        /* IOV_MAX: what one preadv2 takes */
+
+/* --- nodes (nodes.c) -------------------------------------------------------------------------- */
+
+/* Which file on the host: the mount tells bind mounts of one file system apart. */
+struct node_key {
+	uint64_t ino;
+	uint64_t dev;
+	uint64_t mnt;
+};
+
+struct node {
+	struct slot slot;
+	struct node *next;    /* hash chain; under the shard lock */
+	/*
+	 * References the guest holds: one more for every reply that names the node, fewer by
+	 * FORGET.  The guest may forge FORGET, so this never decides more than when the guest loses
+	 * its id: a request in flight is protected by pins.  0 = not in the hash.  Under the shard
+	 * lock.
+	 */
+	uint64_t nlookup;
+	struct node_key key;  /* fixed, as all below */
+	int fd;               /* O_PATH */
+	uint32_t type;        /* S_IFMT bits of the mode */
+	struct statx_timestamp btime;
+	uint32_t domain;      /* see attr_ino() */
+};
+
+/* One file system below the share: index 0 is the root's. */
+struct domain {
+	uint64_t dev, mnt;
+};
+
+#define DOMAINS_MAX    1024
+#define DOMAIN_UNKNOWN UINT32_MAX /* the table is full */
+
+struct nodes {
+	struct slots slots;
+	struct node root; /* not in the hash, never forgotten */
+	struct node_bucket {
+		struct node **head;
+		uint32_t n_heads, n; /* n_heads: power of two */
+	} hash[SLOT_SHARDS];     /* each under the lock of its shard of slots */
+
+	pthread_mutex_t domain_lock; /* adding only */
+	_Atomic uint32_t n_domains;
+	struct domain domain[DOMAINS_MAX]; /* fixed below n_domains */
+};
+
+/*
+ * A node in use by a request: pinned, with a descriptor that is good until node_put().  The
+ * descriptor is O_PATH; operations must not assume that it is the node's only one.
+ */
+struct node_ref {
+	struct node *node;
+	int fd;
+};
+
+int nodes_init(struct nodes *t, int root_fd); /* owns root_fd from here on, also when it fails */
+void nodes_destroy(struct nodes *t);
+void nodes_forget_all(struct nodes *t);
+
+int node_get(struct nodes *t, uint64_t id, struct node_ref *ref); /* 0, or -ESTALE: unknown id */
+void node_put(struct nodes *t, struct node_ref *ref);
+
+/* What a name led to. */
+struct entry {
+	uint64_t id;
+	uint32_t domain;
+	struct statx st;
+};
+
+/*
+ * Look name up in the directory dir_fd (of the given domain), and take one reference for the guest.
+ * name has passed req_name().
+ */
+int node_lookup(struct fuse_session *s, int dir_fd, uint32_t domain, const char *name,
+		struct entry *e);
+
+/* The same for an open descriptor: the file just created. */
+int node_of_fd(struct fuse_session *s, int fd, uint32_t domain, struct entry *e);
+
+void node_forget(struct nodes *t, uint64_t id, uint64_t n);
+
+/* --- handles (handles.c) ---------------------------------------------------------------------- */
+
+struct handle {
+	struct slot slot;
+	int fd;
+	bool is_dir;
+	uint32_t domain;         /* of the node it was opened from */
+	atomic_bool released;    /* the base pin is gone */
+	struct dir_stream *dir;  /* directories only; see ops_dir.c */
+};
+
+/* A directory being listed (ops_dir.c). */
+void dir_stream_free(struct dir_stream *d);
+
+/* fd and dir are the handle's from here on, also when it fails.  0 or -errno. */
+int handle_new(struct fuse_session *s, unsigned shard, const struct handle *as, uint64_t *fh);
+struct handle *handle_get(struct fuse_session *s, uint64_t fh, bool is_dir); /* or NULL */
+void handle_put(struct fuse_session *s, struct handle *h);
+int handle_release(struct fuse_session *s, uint64_t fh, bool is_dir); /* 0 or -EBADF */
+void handles_release_all(struct fuse_session *s);
+
+/* --- session and worker ----------------------------------------------------------------------- */
+
+struct fuse_worker {
+	unsigned index;
+	struct iovec iov[FUSE_IOV_MAX];
+	char scratch[FUSE_SCRATCH_LEN];
+} __attribute__((aligned(64)));
+
+struct fuse_session {
+	bool readonly;
+	enum fuse_cache cache;
+	uint32_t max_write;
+	uint64_t valid_s;  /* how long the guest may trust names and attributes */
+	int proc_fd;       /* /proc/self/fd: from an O_PATH descriptor to the file itself */
+	int fd_limit;      /* descriptors from here up are left to the rest of heddle */
+
+	struct nodes nodes;
+	struct slots handles;
+
+	_Atomic uint32_t minor;     /* agreed by INIT; 0 before */
+	_Atomic uint64_t features;  /* FUSE_* flags agreed by INIT */
+
+	unsigned n_workers;
+	struct fuse_worker *worker;
+};
+
+struct fuse_req {
+	struct fuse_session *s;
+	struct fuse_worker *w;
+	struct fuse_in_header h; /* copied once; never read again from the guest */
+	struct cursor in;        /* behind the fixed body */
+	size_t in_left;          /* bytes of the request from there on, extensions not counted */
+	struct cursor out;       /* at the start of the reply; header and fixed body fit */
+	struct cred cred;        /* the caller */
+};
+
+/* The next string of the request: up to cap - 1 bytes and NUL.  0, -EINVAL, or -ENAMETOOLONG. */
+int req_string(struct fuse_req *r, char *s, size_t cap);
+/* The same, and it names an entry of a directory: not "", ".", "..", no '/'. */
+int req_name(struct fuse_req *r, char name[FUSE_NAME_CAP]);
+
+/* The reply: header, then len bytes of body.  Returns the length of the reply. */
+ssize_t req_reply(struct fuse_req *r, const void *body, size_t len);
+/* The same when the len bytes of body are in place behind the header already. */
+ssize_t req_reply_filled(struct fuse_req *r, size_t len);
+/* Bytes of body that the guest has room for. */
+size_t req_room(const struct fuse_req *r);
+/* Reply with 0 and no body, or pass -errno on. */
+ssize_t req_reply_status(struct fuse_req *r, int rc);
+
+/* --- descriptors (nodes.c) -------------------------------------------------------------------- */
+
+/* A name below proc_fd. */
+struct fd_name {
+	char s[12];
+};
+struct fd_name fd_name(int fd);
+
+/*
+ * fd, or -ENFILE with fd closed when the session has used up its share of descriptors; -errno for
+ * -1.
+ */
+int fd_admit(const struct fuse_session *s, int fd);
+
+int node_reopen(const struct fuse_session *s, const struct node_ref *ref, int flags);
+
+/* --- attributes (attr.c) ---------------------------------------------------------------------- */
+
+#define ATTR_MASK (STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID)
+#ifndef STATX_MNT_ID
+#define STATX_MNT_ID 0x1000U
+#endif
+
+uint64_t attr_ino(uint32_t domain, uint64_t ino);
+void attr_fill(struct fuse_attr *a, uint32_t domain, const struct statx *st);
+void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
+		     const struct entry *e);
+int attr_stat(int fd, struct statx *st); /* 0 or -errno */
+
+/* --- operations (ops_*.c) --------------------------------------------------------------------- */
+
+#define FUSE_OP(name) ssize_t name(struct fuse_req *r, const void *body)
+
+FUSE_OP(op_getattr);
+FUSE_OP(op_setattr);
+FUSE_OP(op_statx);
+FUSE_OP(op_access);
+FUSE_OP(op_statfs);
+
+FUSE_OP(op_lookup);
+FUSE_OP(op_forget);
+FUSE_OP(op_batch_forget);
+FUSE_OP(op_readlink);
+FUSE_OP(op_symlink);
+FUSE_OP(op_mknod);
+FUSE_OP(op_mkdir);
+FUSE_OP(op_unlink);
+FUSE_OP(op_rmdir);
+FUSE_OP(op_rename);
+FUSE_OP(op_rename2);
+FUSE_OP(op_link);
+
+FUSE_OP(op_open);
+FUSE_OP(op_create);
+FUSE_OP(op_tmpfile);
+FUSE_OP(op_release);
+FUSE_OP(op_flush);
+FUSE_OP(op_fsync);
+FUSE_OP(op_syncfs);
+
+FUSE_OP(op_read);
+FUSE_OP(op_write);
+FUSE_OP(op_lseek);
+FUSE_OP(op_fallocate);
+FUSE_OP(op_copy_file_range);
+FUSE_OP(op_copy_file_range_64);
+
+FUSE_OP(op_opendir);
+FUSE_OP(op_readdir);
+FUSE_OP(op_readdirplus);
+FUSE_OP(op_releasedir);
+FUSE_OP(op_fsyncdir);
+
+FUSE_OP(op_setxattr);
+FUSE_OP(op_getxattr);
+FUSE_OP(op_listxattr);
+FUSE_OP(op_removexattr);
+
+#endif

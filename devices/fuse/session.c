@@ -1,0 +1,477 @@
+/*
+ * The session: INIT, the table of operations, requests in and replies out.
+ *
+ * 1. The header is copied once and checked against what arrived.
+ * 2. The opcode's row says how long the fixed body is and how long the fixed reply; a request that
+ *    is too short or leaves no room for its reply fails here, before anything has been done.  So a
+ *    reply that gives the guest a reference cannot get lost.
+ * 3. The fixed body is copied once, and the operation runs.
+ * 4. Its errors become the error reply; every reply goes through req_send().
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "devices/fuse/server.h"
+#include "vmm/log.h"
+
+#define MAX_WRITE_DEFAULT (1024 * 1024)
+#define MAX_WRITE_OLD     (128 * 1024) /* 32 pages: the limit of clients without FUSE_MAX_PAGES */
+#define PAGE_LEN          4096
+#define MAX_BACKGROUND    256 /* requests a client keeps in flight that nobody waits for */
+#define FDS_LEFT_ALONE    64  /* descriptors that the rest of heddle may still want to open */
+
+/* --- reading the request ---------------------------------------------------------------------- */
+
+int req_string(struct fuse_req *r, char *s, size_t cap)
+{
+	size_t have = MIN(r->in_left, cap), len;
+	struct cursor peek = r->in;
+
+	if (!cursor_read(&peek, s, have))
+		return -EINVAL;
+	len = strnlen(s, have);
+	if (len == have)
+		return have == cap ? -ENAMETOOLONG : -EINVAL;
+	cursor_skip(&r->in, len + 1);
+	r->in_left -= len + 1;
+	return 0;
+}
+
+int req_name(struct fuse_req *r, char name[FUSE_NAME_CAP])
+{
+	int rc = req_string(r, name, FUSE_NAME_CAP);
+
+	if (rc < 0)
+		return rc;
+	if (!*name || !strcmp(name, ".") || !strcmp(name, "..") || strchr(name, '/'))
+		return -EINVAL;
+	return 0;
+}
+
+/* Extensions follow the request proper; the only one used is the caller's further group. */
+static int req_extensions(struct fuse_req *r, struct cursor at, size_t len)
+{
+	struct fuse_ext_header ext;
+	uint32_t groups[2]; /* how many, the first */
+
+	while (len > 0) {
+		struct cursor body = at;
+
+		if (len < sizeof(ext) || !cursor_read(&body, &ext, sizeof(ext)))
+			return -EINVAL;
+		if (ext.size < sizeof(ext) || ext.size % 8 != 0 || ext.size > len)
+			return -EINVAL;
+		if (ext.type == FUSE_EXT_GROUPS && ext.size >= sizeof(ext) + sizeof(groups)) {
+			if (!cursor_read(&body, groups, sizeof(groups)))
+				return -EINVAL;
+			r->cred.has_group = groups[0] > 0 && r->cred.uid != 0;
+			r->cred.group = groups[1];
+		}
+		cursor_skip(&at, ext.size);
+		len -= ext.size;
+	}
+	return 0;
+}
+
+/* Header and length.  0, -EPROTO: no reply is possible, other -errno: reply that. */
+static int req_open(struct fuse_req *r)
+{
+	struct cursor end;
+	size_t ext_len;
+
+	if (!cursor_read(&r->in, &r->h, sizeof(r->h)))
+		return -EPROTO;
+	r->cred = (struct cred){ .uid = r->h.uid, .gid = r->h.gid };
+	if (r->h.len < sizeof(r->h))
+		return -EINVAL;
+	r->in_left = r->h.len - sizeof(r->h);
+	end = r->in;
+	if (!cursor_skip(&end, r->in_left))
+		return -EINVAL;
+	ext_len = 8 * (size_t)r->h.total_extlen;
+	if (ext_len == 0)
+		return 0;
+	if (ext_len > r->in_left)
+		return -EINVAL;
+	r->in_left -= ext_len;
+	end = r->in;
+	cursor_skip(&end, r->in_left);
+	return req_extensions(r, end, ext_len);
+}
+
+/* --- writing the reply ------------------------------------------------------------------------ */
+
+/* The one way out.  rc: 0 or -errno; body may be NULL when its len bytes are in place. */
+static ssize_t req_send(struct fuse_req *r, int rc, const void *body, size_t len)
+{
+	struct fuse_out_header head = { .error = rc, .unique = r->h.unique };
+	struct cursor c = r->out;
+
+	head.len = (uint32_t)(sizeof(head) + len);
+	if (!cursor_write(&c, &head, sizeof(head)))
+		return -EPROTO;
+	if (body && !cursor_write(&c, body, len))
+		return req_send(r, -EINVAL, NULL, 0);
+	return (ssize_t)(sizeof(head) + len);
+}
+
+ssize_t req_reply(struct fuse_req *r, const void *body, size_t len)
+{
+	return req_send(r, 0, body, len);
+}
+
+ssize_t req_reply_filled(struct fuse_req *r, size_t len)
+{
+	return req_send(r, 0, NULL, len);
+}
+
+ssize_t req_reply_status(struct fuse_req *r, int rc)
+{
+	return rc < 0 ? rc : req_send(r, 0, NULL, 0);
+}
+
+size_t req_room(const struct fuse_req *r)
+{
+	size_t room = cursor_left(&r->out);
+
+	return room < sizeof(struct fuse_out_header) ? 0 : room - sizeof(struct fuse_out_header);
+}
+
+/* --- INIT and the end ------------------------------------------------------------------------- */
+
+/* What is implemented; a client gets the part of it that it knows. */
+static uint64_t features_offered(const struct fuse_session *s)
+{
+	uint64_t offer = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES |
+			 FUSE_DONT_MASK | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
+			 FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
+			 FUSE_CACHE_SYMLINKS | FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT |
+			 FUSE_CREATE_SUPP_GROUP;
+
+	if (s->cache == FUSE_CACHE_AUTO)
+		offer |= FUSE_AUTO_INVAL_DATA;
+	if (s->cache == FUSE_CACHE_NONE)
+		offer |= FUSE_DIRECT_IO_ALLOW_MMAP;
+	return offer;
+}
+
+static uint64_t features_agreed(const struct fuse_session *s, const struct fuse_init_in *in)
+{
+	uint64_t theirs = in->flags;
+
+	if (in->flags & FUSE_INIT_EXT)
+		theirs |= (uint64_t)in->flags2 << 32;
+	return theirs & features_offered(s);
+}
+
+static ssize_t op_init(struct fuse_req *r, const void *body)
+{
+	struct fuse_session *s = r->s;
+	struct fuse_init_in in = { 0 };
+	struct fuse_init_out out = { .major = FUSE_KERNEL_VERSION, .minor = WIRE_MINOR_MAX };
+	size_t more = MIN(r->in_left, sizeof(in) - WIRE_INIT_IN_MIN);
+	uint64_t features;
+	uint32_t max_write;
+
+	memcpy(&in, body, WIRE_INIT_IN_MIN);
+	if (!cursor_read(&r->in, (char *)&in + WIRE_INIT_IN_MIN, more))
+		return -EINVAL;
+	/* A newer major is answered with ours, and the client tries again. */
+	if (in.major > FUSE_KERNEL_VERSION)
+		return req_reply(r, &out, sizeof(out));
+	if (in.major < FUSE_KERNEL_VERSION || in.minor < WIRE_MINOR_MIN) {
+		log_limited(LOG_LEVEL_ERROR, "fs: guest speaks FUSE %u.%u, 7.%u or later is needed",
+			    in.major, in.minor, WIRE_MINOR_MIN);
+		return -EPROTO;
+	}
+
+	/* A second INIT is a new mount, with nothing known. */
+	fuse_session_reset(s);
+	features = features_agreed(s, &in);
+	max_write = features & FUSE_MAX_PAGES ? s->max_write : MIN(s->max_write, MAX_WRITE_OLD);
+	out.minor = MIN(in.minor, WIRE_MINOR_MAX);
+	out.max_readahead = in.max_readahead;
+	out.flags = (uint32_t)features;
+	out.flags2 = (uint32_t)(features >> 32);
+	out.max_background = MAX_BACKGROUND;
+	out.congestion_threshold = MAX_BACKGROUND / 4 * 3;
+	out.max_write = max_write;
+	out.time_gran = 1;
+	out.max_pages = (uint16_t)(max_write / PAGE_LEN);
+	atomic_store(&s->features, features);
+	atomic_store(&s->minor, out.minor);
+	return req_reply(r, &out, sizeof(out));
+}
+
+static ssize_t op_destroy(struct fuse_req *r, const void *body)
+{
+	fuse_session_reset(r->s);
+	return req_reply_status(r, 0);
+}
+
+/* Never delivered late: no operation waits for anything but the host's disk. */
+static ssize_t op_interrupt(struct fuse_req *r, const void *body)
+{
+	return 0;
+}
+
+/* Regular files and directories have no ioctls here yet; ENOTTY is what programs expect then. */
+static ssize_t op_ioctl(struct fuse_req *r, const void *body)
+{
+	return -ENOTTY;
+}
+
+/* --- dispatch --------------------------------------------------------------------------------- */
+
+enum {
+	OP_CHANGES = 1,   /* EROFS on a read-only share */
+	OP_NO_REPLY = 2,
+	OP_BEFORE_INIT = 4,
+};
+
+struct op {
+	ssize_t (*fn)(struct fuse_req *r, const void *body);
+	uint16_t in_len;  /* fixed body */
+	uint16_t out_len; /* fixed reply body; operations with a variable one look at req_room() */
+	uint32_t flags;
+};
+
+#define OP(fn, in, out, flags) { fn, in, out, flags }
+#define IN(name)               sizeof(struct fuse_##name##_in)
+#define OUT(name)              sizeof(struct fuse_##name##_out)
+#define CREATE_OUT             (OUT(entry) + OUT(open))
+
+static const struct op ops[] = {
+	[FUSE_LOOKUP] = OP(op_lookup, 0, OUT(entry), 0),
+	[FUSE_FORGET] = OP(op_forget, IN(forget), 0, OP_NO_REPLY),
+	[FUSE_GETATTR] = OP(op_getattr, IN(getattr), OUT(attr), 0),
+	[FUSE_SETATTR] = OP(op_setattr, IN(setattr), OUT(attr), OP_CHANGES),
+	[FUSE_READLINK] = OP(op_readlink, 0, 0, 0),
+	[FUSE_SYMLINK] = OP(op_symlink, 0, OUT(entry), OP_CHANGES),
+	[FUSE_MKNOD] = OP(op_mknod, IN(mknod), OUT(entry), OP_CHANGES),
+	[FUSE_MKDIR] = OP(op_mkdir, IN(mkdir), OUT(entry), OP_CHANGES),
+	[FUSE_UNLINK] = OP(op_unlink, 0, 0, OP_CHANGES),
+	[FUSE_RMDIR] = OP(op_rmdir, 0, 0, OP_CHANGES),
+	[FUSE_RENAME] = OP(op_rename, IN(rename), 0, OP_CHANGES),
+	[FUSE_LINK] = OP(op_link, IN(link), OUT(entry), OP_CHANGES),
+	[FUSE_OPEN] = OP(op_open, IN(open), OUT(open), 0),
+	[FUSE_READ] = OP(op_read, IN(read), 0, 0),
+	[FUSE_WRITE] = OP(op_write, IN(write), OUT(write), OP_CHANGES),
+	[FUSE_STATFS] = OP(op_statfs, 0, OUT(statfs), 0),
+	[FUSE_RELEASE] = OP(op_release, IN(release), 0, 0),
+	[FUSE_FSYNC] = OP(op_fsync, IN(fsync), 0, 0),
+	[FUSE_SETXATTR] = OP(op_setxattr, WIRE_SETXATTR_IN_MIN, 0, OP_CHANGES),
+	[FUSE_GETXATTR] = OP(op_getxattr, IN(getxattr), 0, 0),
+	[FUSE_LISTXATTR] = OP(op_listxattr, IN(getxattr), 0, 0),
+	[FUSE_REMOVEXATTR] = OP(op_removexattr, 0, 0, OP_CHANGES),
+	[FUSE_FLUSH] = OP(op_flush, IN(flush), 0, 0),
+	[FUSE_INIT] = OP(op_init, WIRE_INIT_IN_MIN, OUT(init), OP_BEFORE_INIT),
+	[FUSE_OPENDIR] = OP(op_opendir, IN(open), OUT(open), 0),
+	[FUSE_READDIR] = OP(op_readdir, IN(read), 0, 0),
+	[FUSE_RELEASEDIR] = OP(op_releasedir, IN(release), 0, 0),
+	[FUSE_FSYNCDIR] = OP(op_fsyncdir, IN(fsync), 0, 0),
+	[FUSE_ACCESS] = OP(op_access, IN(access), 0, 0),
+	[FUSE_CREATE] = OP(op_create, IN(create), CREATE_OUT, OP_CHANGES),
+	[FUSE_INTERRUPT] = OP(op_interrupt, IN(interrupt), 0, OP_NO_REPLY),
+	[FUSE_DESTROY] = OP(op_destroy, 0, 0, OP_BEFORE_INIT),
+	[FUSE_IOCTL] = OP(op_ioctl, IN(ioctl), 0, 0),
+	[FUSE_BATCH_FORGET] = OP(op_batch_forget, IN(batch_forget), 0, OP_NO_REPLY),
+	[FUSE_FALLOCATE] = OP(op_fallocate, IN(fallocate), 0, OP_CHANGES),
+	[FUSE_READDIRPLUS] = OP(op_readdirplus, IN(read), 0, 0),
+	[FUSE_RENAME2] = OP(op_rename2, IN(rename2), 0, OP_CHANGES),
+	[FUSE_LSEEK] = OP(op_lseek, IN(lseek), OUT(lseek), 0),
+	[FUSE_COPY_FILE_RANGE] = OP(op_copy_file_range, IN(copy_file_range), OUT(write),
+				    OP_CHANGES),
+	[FUSE_SYNCFS] = OP(op_syncfs, IN(syncfs), 0, 0),
+	[FUSE_TMPFILE] = OP(op_tmpfile, IN(create), CREATE_OUT, OP_CHANGES),
+	[FUSE_STATX] = OP(op_statx, IN(statx), OUT(statx), 0),
+	[FUSE_COPY_FILE_RANGE_64] = OP(op_copy_file_range_64, IN(copy_file_range),
+				       OUT(copy_file_range), OP_CHANGES),
+};
+
+/* Room for the longest fixed body, aligned for any of them. */
+union body {
+	struct fuse_setattr_in setattr;
+	struct fuse_copy_file_range_in copy;
+	struct fuse_init_in init;
+};
+
+static const struct op *op_of(const struct fuse_req *r)
+{
+	uint32_t opcode = r->h.opcode;
+
+	return opcode < ARRAY_SIZE(ops) && ops[opcode].fn ? &ops[opcode] : NULL;
+}
+
+static bool out_has_room(const struct fuse_req *r, size_t body_len)
+{
+	struct cursor c = r->out;
+
+	return cursor_skip(&c, sizeof(struct fuse_out_header) + body_len);
+}
+
+static bool is_agreed(struct fuse_session *s)
+{
+	return atomic_load_explicit(&s->minor, memory_order_acquire) != 0;
+}
+
+static ssize_t run(struct fuse_req *r, const struct op *op)
+{
+	union body body;
+
+	/*
+	 * These answers are for good: told ENOSYS once, the client does not ask again.  So ENOSYS
+	 * is only for what no host file system could make work.
+	 */
+	if (!op)
+		return -ENOSYS;
+	if (!(op->flags & OP_BEFORE_INIT) && !is_agreed(r->s))
+		return -EIO;
+	if (op->in_len > r->in_left || op->in_len > sizeof(body) ||
+	    !cursor_read(&r->in, &body, op->in_len) ||
+	    !(op->flags & OP_NO_REPLY || out_has_room(r, op->out_len)))
+		return -EINVAL;
+	r->in_left -= op->in_len;
+	if (op->flags & OP_CHANGES && r->s->readonly)
+		return -EROFS;
+	return op->fn(r, &body);
+}
+
+ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
+		   struct cursor *out)
+{
+	struct fuse_req r = { .s = s, .w = w, .in = *in, .out = *out };
+	const struct op *op;
+	ssize_t rc = req_open(&r);
+
+	if (rc == -EPROTO)
+		return rc;
+	op = op_of(&r);
+	/* Without room for an error, nothing may fail: do not begin. */
+	if (!(op && op->flags & OP_NO_REPLY) && !out_has_room(&r, 0))
+		return -EPROTO;
+	if (rc == 0)
+		rc = run(&r, op);
+	if (rc >= 0)
+		return rc;
+	if (op && op->flags & OP_NO_REPLY)
+		return 0;
+	return req_send(&r, (int)rc, NULL, 0);
+}
+
+/* --- life of a session ------------------------------------------------------------------------ */
+
+void fuse_session_reset(struct fuse_session *s)
+{
+	atomic_store(&s->minor, 0);
+	handles_release_all(s);
+	nodes_forget_all(&s->nodes);
+}
+
+static uint64_t cache_valid_s(enum fuse_cache cache)
+{
+	switch (cache) {
+	case FUSE_CACHE_NONE:
+		return 0;
+	case FUSE_CACHE_ALWAYS:
+		return 86400;
+	default:
+		return 1;
+	}
+}
+
+static int fd_limit(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) < 0 || rl.rlim_cur > INT32_MAX)
+		return INT32_MAX;
+	return (int)rl.rlim_cur - (int)MIN(rl.rlim_cur / 4, FDS_LEFT_ALONE);
+}
+
+/* Everything that needs no descriptor. */
+static struct fuse_session *session_new(const struct fuse_opts *o)
+{
+	struct fuse_session *s = calloc(1, sizeof(*s));
+	unsigned workers = MAX(o->workers, 1);
+
+	if (!s)
+		return NULL;
+	s->worker = aligned_alloc(_Alignof(struct fuse_worker), workers * sizeof(*s->worker));
+	if (!s->worker) {
+		free(s);
+		return NULL;
+	}
+	for (unsigned i = 0; i < workers; i++)
+		s->worker[i].index = i;
+	s->n_workers = workers;
+	s->readonly = o->readonly;
+	s->cache = o->cache;
+	s->valid_s = cache_valid_s(o->cache);
+	s->max_write = o->max_write ? o->max_write : MAX_WRITE_DEFAULT;
+	s->fd_limit = fd_limit();
+	return s;
+}
+
+int fuse_session_create(const struct fuse_opts *o, struct fuse_session **out)
+{
+	struct fuse_session *s = session_new(o);
+	int root_fd, rc;
+
+	if (!s)
+		return -ENOMEM;
+	rc = slots_init(&s->handles, sizeof(struct handle));
+	if (rc < 0)
+		goto free_session;
+	s->proc_fd = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (s->proc_fd < 0) {
+		rc = -errno;
+		goto free_handles;
+	}
+	root_fd = open(o->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	rc = root_fd < 0 ? -errno : nodes_init(&s->nodes, root_fd);
+	if (rc < 0)
+		goto close_proc;
+	*out = s;
+	return 0;
+
+close_proc:
+	close(s->proc_fd);
+free_handles:
+	slots_destroy(&s->handles);
+free_session:
+	free(s->worker);
+	free(s);
+	return rc;
+}
+
+void fuse_session_destroy(struct fuse_session *s)
+{
+	if (!s)
+		return;
+	fuse_session_reset(s);
+	nodes_destroy(&s->nodes);
+	slots_destroy(&s->handles);
+	close(s->proc_fd);
+	free(s->worker);
+	free(s);
+}
+
+struct fuse_worker *fuse_session_worker(struct fuse_session *s, unsigned i)
+{
+	return &s->worker[i];
+}
+
+int fuse_thread_init(struct fuse_session *s)
+{
+	int rc = cred_thread_init();
+
+	if (rc < 0)
+		return rc;
+	/* Operations that know paths only (xattrs) find descriptor N as the relative name "N". */
+	return fchdir(s->proc_fd) < 0 ? -errno : 0;
+}

@@ -1,0 +1,112 @@
+/* A shared directory as a virtio-fs device: see share.h. */
+#include "devices/share.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "devices/fs.h"
+#include "devices/fuse/session.h"
+#include "vmm/base.h"
+#include "vmm/log.h"
+#include "vmm/opt.h"
+
+/* The guest driver takes at most one queue a CPU; beyond 8 the host's page cache is the limit. */
+#define QUEUES_DEFAULT_MAX 8
+#define QUEUES_MAX         64
+#define TAG_MAX            36 /* virtio 1.2, "File System Device", config layout */
+
+struct share_opts {
+	const char *tag, *path;
+	unsigned queues, ring;
+	bool readonly;
+	int cache;
+};
+
+static int share_parse(char *spec, const struct device_env *env, struct share_opts *o)
+{
+	static const char *const cache_names[] = { "auto", "none", "always", NULL };
+	const struct opt table[] = {
+		{ .name = "tag", .kind = OPT_STRING, .dst = &o->tag },
+		{ .name = "path", .kind = OPT_STRING, .dst = &o->path },
+		{ .name = "ro", .kind = OPT_FLAG, .dst = &o->readonly },
+		{ .name = "queues", .kind = OPT_UINT, .dst = &o->queues, .min = 1, .max = QUEUES_MAX },
+		{ .name = "ring", .kind = OPT_UINT, .dst = &o->ring, .min = 16, .max = VIRTQ_SIZE_MAX },
+		{ .name = "cache", .kind = OPT_ENUM, .dst = &o->cache, .names = cache_names },
+		{ 0 },
+	};
+	int err;
+
+	*o = (struct share_opts){ .queues = MIN(env->n_vcpus, QUEUES_DEFAULT_MAX), .ring = 1024 };
+	err = opt_parse_list(table, "--fs", spec);
+	if (err)
+		return err;
+	if (!o->tag || !o->path) {
+		log_error("--fs needs %s", o->tag ? "path=DIR" : "tag=NAME");
+		return -EINVAL;
+	}
+	if (*o->tag == '\0' || strlen(o->tag) > TAG_MAX) {
+		log_error("--fs: tag has %zu bytes, 1 to %d are possible: %s", strlen(o->tag), TAG_MAX,
+			  o->tag);
+		return -EINVAL;
+	}
+	if (o->ring & (o->ring - 1)) {
+		log_error("--fs: ring must be a power of two: %u", o->ring);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static void share_destroy(void *backing)
+{
+	fuse_session_destroy(backing);
+}
+
+static int share_session(const struct share_opts *o, struct fuse_session **session)
+{
+	const struct fuse_opts fuse = {
+		.path = o->path,
+		.readonly = o->readonly,
+		.cache = (enum fuse_cache)o->cache,
+		.workers = o->queues + 1,
+	};
+	int err = fuse_session_create(&fuse, session);
+
+	if (err)
+		log_error("cannot share %s: %s", o->path, strerror(-err));
+	return err;
+}
+
+int share_create(char *spec, const struct device_env *env, struct device *out)
+{
+	void *workers[QUEUES_MAX + 1];
+	struct fuse_session *session;
+	struct share_opts o;
+	int err = share_parse(spec, env, &o);
+
+	if (!err)
+		err = share_session(&o, &session);
+	if (err)
+		return err;
+	for (unsigned i = 0; i <= o.queues; i++)
+		workers[i] = fuse_session_worker(session, i);
+	const struct fs_opts fs = {
+		.name = env->name,
+		.tag = o.tag,
+		.queues = o.queues,
+		.ring = (uint16_t)o.ring,
+		.ops = &fuse_fs_server,
+		.server = session,
+		.workers = workers,
+	};
+	*out = (struct device){ .backing = session, .destroy = share_destroy,
+				.thread_start = fs_thread_start };
+	snprintf(out->id, sizeof(out->id), "tag %s", o.tag);
+	err = fs_create(&fs, env->mem, &out->dev);
+	if (err) {
+		log_error("no memory for the share %s", o.path);
+		fuse_session_destroy(session);
+	}
+	return err;
+}

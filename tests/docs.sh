@@ -1,0 +1,38 @@
+#!/bin/sh
+# heddle.1, README.md and --help name the same options and exit codes.  usage: docs.sh HEDDLE
+set -u
+heddle=$1
+cd "$(dirname "$0")/.." || exit 2
+passed=0 failed=0
+
+check() { # what, condition's exit code
+	if [ "$2" -eq 0 ]; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+		echo "FAIL docs: $1"
+	fi
+}
+
+help=$("$heddle" --help)
+options=$(printf '%s\n' "$help" | grep -oE -- '--[a-z][a-z-]+' | sort -u)
+for o in $options; do
+	man_form=$(printf '%s' "$o" | sed 's/-/\\\\-/g')
+	grep -qE -- "(^|[^a-z-])$man_form([^a-z\\\\-]|\$)" heddle.1
+	check "$o is in --help but not in heddle.1" $?
+	grep -qE -- "(^|[^a-z-])$o([^a-z-]|\$)" README.md
+	check "$o is in --help but not in README.md" $?
+done
+# The other direction: nothing is promised that does not exist.
+for o in $(sed 's/\\-/-/g' heddle.1 | grep -E '^\.(TP|B|BR|IP)|^\.BI' | grep -oE -- '--[a-z][a-z-]+' | sort -u); do
+	printf '%s\n' "$options" | grep -qx -- "$o"
+	check "$o is in heddle.1 but not in --help" $?
+done
+for code in 122 123 124 125 126 127; do
+	printf '%s\n' "$help" | grep -q "^  $code " && grep -q "$code" heddle.1 && grep -q "| $code" README.md
+	check "exit code $code stands in --help, heddle.1 and README.md" $?
+done
+echo "docs: $passed passed, $failed failed"
+mkdir -p build/results
+echo "$passed $failed 0" >build/results/docs
+[ "$failed" -eq 0 ]

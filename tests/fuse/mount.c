@@ -1,0 +1,252 @@
+/*
+ * Mounts a directory through heddle's file server on /dev/fuse, so that the server can be tested
+ * with a real kernel as client and without a VM.
+ *
+ * usage: mount [-t THREADS] [-c none|auto|always] [-r] [-s] SHARE MOUNTPOINT [COMMAND ARG...]
+ * -t  serving threads, each with a queue of its own (default 1)
+ * -c  cache policy (default auto)          -r  read-only share
+ * -s  split buffers into odd pieces, as a hostile driver would With a command: run it, unmount,
+ * exit with its code.  Without: serve until SIGINT or SIGTERM.  Either way the mount is gone at
+ * exit; exit code 125 means that the mount itself failed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "devices/fuse/session.h"
+
+#define BUF_LEN     (1024 * 1024 + 64 * 1024)
+#define EXIT_SETUP  125
+#define THREADS_MAX 64
+#define SMALL_PIECES 256 /* that many pieces of one byte first, then pieces of ODD_LEN */
+#define ODD_LEN     4093
+
+struct server {
+	struct fuse_session *session;
+	struct fuse_worker *worker;
+	pthread_t thread;
+	int fd;
+	bool split;
+	char *in, *out;
+	struct iovec *pieces;
+};
+
+static void die(const char *what)
+{
+	fprintf(stderr, "mount: %s: %s\n", what, strerror(errno));
+	exit(EXIT_SETUP);
+}
+
+static unsigned split(struct iovec *v, char *buf, size_t len)
+{
+	unsigned n = 0;
+
+	while (len > 0) {
+		size_t step = n < SMALL_PIECES ? 1 : ODD_LEN;
+
+		if (step > len)
+			step = len;
+		v[n++] = (struct iovec){ buf, step };
+		buf += step;
+		len -= step;
+	}
+	return n;
+}
+
+static struct cursor pieces(const struct server *s, struct iovec *v, char *buf, size_t len)
+{
+	if (s->split)
+		return cursor_of(v, split(v, buf, len));
+	v[0] = (struct iovec){ buf, len };
+	return cursor_of(v, 1);
+}
+
+static void *serve(void *arg)
+{
+	struct server *s = arg;
+	unsigned half = SMALL_PIECES + BUF_LEN / ODD_LEN + 2;
+
+	if (fuse_thread_init(s->session) < 0) {
+		fprintf(stderr, "mount: fuse_thread_init failed\n");
+		_exit(EXIT_SETUP);
+	}
+	for (;;) {
+		ssize_t n = read(s->fd, s->in, BUF_LEN);
+		struct cursor in, out;
+
+		if (n < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN))
+			continue;
+		if (n <= 0)
+			return NULL; /* ENODEV: unmounted */
+		in = pieces(s, s->pieces, s->in, (size_t)n);
+		out = pieces(s, s->pieces + half, s->out, BUF_LEN);
+		n = fuse_serve(s->session, s->worker, &in, &out);
+		/* ENOENT: the request was interrupted and the kernel does not wait for it. */
+		if (n > 0 && write(s->fd, s->out, (size_t)n) < 0 && errno != ENOENT)
+			fprintf(stderr, "mount: reply: %s\n", strerror(errno));
+		if (n < 0)
+			fprintf(stderr, "mount: request without answer\n");
+	}
+}
+
+static void server_start(struct server *s, int master)
+{
+	unsigned half = SMALL_PIECES + BUF_LEN / ODD_LEN + 2;
+	uint32_t from = (uint32_t)master;
+
+	s->fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	if (s->fd < 0 || ioctl(s->fd, FUSE_DEV_IOC_CLONE, &from) < 0)
+		die("/dev/fuse clone");
+	s->in = malloc(BUF_LEN);
+	s->out = malloc(BUF_LEN);
+	s->pieces = calloc(2 * half, sizeof(*s->pieces));
+	if (!s->in || !s->out || !s->pieces)
+		die("memory");
+	if (pthread_create(&s->thread, NULL, serve, s))
+		die("thread");
+}
+
+static void server_stop(struct server *s)
+{
+	pthread_join(s->thread, NULL);
+	close(s->fd);
+	free(s->in);
+	free(s->out);
+	free(s->pieces);
+}
+
+static void raise_limits(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
+		rl.rlim_cur = rl.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &rl);
+	}
+	signal(SIGXFSZ, SIG_IGN);
+}
+
+static int mount_at(const char *at, bool readonly)
+{
+	unsigned long flags = MS_NODEV | (readonly ? MS_RDONLY : 0);
+	char opts[128];
+	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		die("/dev/fuse");
+	/* What the kernel sets for virtiofs too. */
+	snprintf(opts, sizeof(opts),
+		 "fd=%d,rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", fd);
+	if (mount("heddle-test", at, "fuse.heddle-test", flags, opts) < 0)
+		die("mount");
+	return fd;
+}
+
+static int run_command(char **argv)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid < 0)
+		return EXIT_SETUP;
+	if (pid == 0) {
+		sigset_t none;
+
+		sigemptyset(&none);
+		sigprocmask(SIG_SETMASK, &none, NULL);
+		signal(SIGXFSZ, SIG_DFL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execvp(argv[0], argv);
+		fprintf(stderr, "mount: %s: %s\n", argv[0], strerror(errno));
+		_exit(127);
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void unmount(const char *at)
+{
+	/* Whoever still sits in it has a moment to leave. */
+	for (int i = 0; i < 50; i++) {
+		if (umount2(at, 0) == 0 || errno != EBUSY)
+			return;
+		usleep(20000);
+	}
+	fprintf(stderr, "mount: %s is busy\n", at);
+	umount2(at, MNT_DETACH);
+}
+
+static enum fuse_cache cache_named(const char *s)
+{
+	if (!strcmp(s, "none"))
+		return FUSE_CACHE_NONE;
+	if (!strcmp(s, "always"))
+		return FUSE_CACHE_ALWAYS;
+	return FUSE_CACHE_AUTO;
+}
+
+int main(int argc, char **argv)
+{
+	static struct server servers[THREADS_MAX];
+	struct fuse_opts o = { .workers = 1, .cache = FUSE_CACHE_AUTO };
+	bool in_pieces = false;
+	sigset_t stop;
+	int opt, master, rc, sig;
+
+	while ((opt = getopt(argc, argv, "+t:c:rs")) != -1) {
+		if (opt == 't')
+			o.workers = (unsigned)atoi(optarg);
+		else if (opt == 'c')
+			o.cache = cache_named(optarg);
+		else if (opt == 'r')
+			o.readonly = true;
+		else if (opt == 's')
+			in_pieces = true;
+		else
+			return EXIT_SETUP;
+	}
+	if (argc - optind < 2 || o.workers < 1 || o.workers > THREADS_MAX) {
+		fprintf(stderr, "usage: mount [options] SHARE MOUNTPOINT [COMMAND ARG...]\n");
+		return EXIT_SETUP;
+	}
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGINT);
+	sigaddset(&stop, SIGTERM);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	raise_limits();
+	o.path = argv[optind];
+	rc = fuse_session_create(&o, &servers[0].session);
+	if (rc < 0) {
+		errno = -rc;
+		die(o.path);
+	}
+	master = mount_at(argv[optind + 1], o.readonly);
+	for (unsigned i = 0; i < o.workers; i++) {
+		servers[i].session = servers[0].session;
+		servers[i].worker = fuse_session_worker(servers[0].session, i);
+		servers[i].split = in_pieces;
+		server_start(&servers[i], master);
+	}
+	if (argc - optind > 2)
+		rc = run_command(argv + optind + 2);
+	else
+		sigwait(&stop, &sig);
+	unmount(argv[optind + 1]);
+	for (unsigned i = 0; i < o.workers; i++)
+		server_stop(&servers[i]);
+	close(master);
+	fuse_session_destroy(servers[0].session);
+	return rc;
+}

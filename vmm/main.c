@@ -1,0 +1,62 @@
+/*
+ * heddle: argv -> subcommand -> exit code.  The only caller of exit().
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "vmm/base.h"
+#include "vmm/hostcheck.h"
+#include "vmm/log.h"
+#include "vmm/run.h"
+
+static int version_main(int argc, char **argv)
+{
+	printf("heddle " HEDDLE_VERSION "\n");
+	return 0;
+}
+
+static int help_main(int argc, char **argv)
+{
+	printf("usage: heddle run [OPTION...] [--] [COMMAND ARG...]\n"
+	       "       heddle check [--json]\n"
+	       "       heddle --version | --help\n\n"
+	       "run boots a Linux kernel in a virtual machine and runs COMMAND in it (an interactive\n"
+	       "shell if there is none), on a throw-away view of this host's files.\n\n");
+	run_help();
+	printf("\ncheck says whether this host can run guests, and what to do if not.\n");
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*main)(int argc, char **argv);
+} subcommands[] = {
+	{ "run", run_main },	     { "check", hostcheck_main }, { "--version", version_main },
+	{ "version", version_main }, { "--help", help_main },	  { "-h", help_main },
+	{ "help", help_main },
+};
+
+/* A share needs a descriptor for each file the guest knows: take what the hard limit allows. */
+static void raise_file_limit(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	raise_file_limit();
+	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(subcommands); i++)
+		if (strcmp(argv[1], subcommands[i].name) == 0)
+			return subcommands[i].main(argc - 1, argv + 1);
+	if (argc > 1)
+		log_error("unknown command %s (heddle --help lists them)", argv[1]);
+	else
+		log_error("what is to be done?  heddle run -- COMMAND, or heddle --help");
+	return RUN_EXIT_SETUP;
+}

@@ -1,0 +1,293 @@
+/* Options of `heddle run`: see run_opts.h. */
+#include "vmm/run_opts.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "vmm/arch.h"
+#include "vmm/base.h"
+#include "vmm/kernel_find.h"
+#include "vmm/log.h"
+#include "vmm/opt.h"
+
+#define RAM_STEP        (2ULL << 20)
+#define RAM_MIN         (64ULL << 20)
+#define RAM_MAX         (4096ULL << 30)
+#define RAM_DEFAULT_MAX (4ULL << 30)
+
+int run_opts_add_device(struct run_opts *o, const char *kind, char *spec)
+{
+	/* One place is kept for the agent's channel. */
+	if (!spec || o->n_devices == MACHINE_DEVICES_MAX - 1) {
+		log_error("too many devices: %d are possible", MACHINE_DEVICES_MAX - 1);
+		free(spec);
+		return -ENOSPC;
+	}
+	o->device[o->n_devices++] = (struct device_request){ .kind = kind, .spec = spec };
+	return 0;
+}
+
+static int take_fs(void *ctx, const char *value)
+{
+	return run_opts_add_device(ctx, "fs", strdup(value));
+}
+
+static int take_env(void *ctx, const char *value)
+{
+	struct run_opts *o = ctx;
+
+	if (*value == '=' || *value == '\0' || o->n_env == RUN_ENV_MAX) {
+		log_error("--env takes NAME=VALUE or NAME, at most %d times: %s", RUN_ENV_MAX, value);
+		return -EINVAL;
+	}
+	o->env[o->n_env++] = value;
+	return 0;
+}
+
+/* Cut a trailing ",WORD" off; returns WORD or NULL. */
+static char *cut_word(char *text)
+{
+	char *comma = strrchr(text, ',');
+
+	if (!comma)
+		return NULL;
+	*comma = '\0';
+	return comma + 1;
+}
+
+static int take_mount(void *ctx, const char *value)
+{
+	struct run_opts *o = ctx;
+	struct run_mount *m = &o->mount[o->n_mounts];
+	char *copy, *word, *colon;
+
+	if (o->n_mounts == RUN_MOUNTS_MAX) {
+		log_error("--mount: at most %d are possible", RUN_MOUNTS_MAX);
+		return -EINVAL;
+	}
+	copy = strdup(value);
+	if (!copy)
+		return -ENOMEM;
+	*m = (struct run_mount){ .host = copy };
+	o->n_mounts++;
+	word = strrchr(copy, ',') && (strcmp(strrchr(copy, ','), ",ro") == 0) ? cut_word(copy) : NULL;
+	m->readonly = word != NULL;
+	colon = strrchr(copy, ':');
+	if (!colon || colon == copy || colon[1] != '/') {
+		log_error("--mount takes DIR:PATH[,ro] with an absolute PATH: %s", value);
+		return -EINVAL;
+	}
+	*colon = '\0';
+	m->guest = colon + 1;
+	return 0;
+}
+
+static int take_root(void *ctx, const char *value)
+{
+	static const char *const modes[] = { "overlay", "ro", "rw" };
+	struct run_opts *o = ctx;
+	char *copy = strdup(value), *word;
+	int err = -ENOMEM;
+
+	if (!copy)
+		return err;
+	word = strrchr(copy, ',');
+	for (unsigned i = 0; word && i < ARRAY_SIZE(modes); i++) {
+		if (strcmp(word + 1, modes[i]) == 0) {
+			o->root_mode = (enum root_mode)i;
+			*word = '\0';
+			word = NULL;
+		}
+	}
+	o->has_root = true;
+	err = 0;
+	if (!realpath(copy, o->root)) {
+		log_error("--root %s: %s", copy, strerror(errno));
+		err = -EINVAL;
+	}
+	free(copy);
+	return err;
+}
+
+static int take_kernel(void *ctx, const char *value)
+{
+	struct run_opts *o = ctx;
+
+	if (strlen(value) >= sizeof(o->kernel)) {
+		log_error("--kernel: path too long");
+		return -EINVAL;
+	}
+	strcpy(o->kernel, value);
+	return 0;
+}
+
+static int take_modules(void *ctx, const char *value)
+{
+	struct run_opts *o = ctx;
+
+	if (strlen(value) >= sizeof(o->modules)) {
+		log_error("--modules: path too long");
+		return -EINVAL;
+	}
+	strcpy(o->modules, value);
+	return 0;
+}
+
+#define OPTION_COUNT 24
+
+static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
+{
+	const struct opt rows[] = {
+		{ "kernel", 'k', OPT_CALL, o, "FILE",
+		  "kernel: bzImage or vmlinux (default: newest in /boot)", .fn = take_kernel },
+		{ "cpus", 'c', OPT_UINT, &o->n_vcpus, "N", "vCPUs (default: those of the host, up to 8)",
+		  .min = 1, .max = arch_max_vcpus() },
+		{ "memory", 'm', OPT_SIZE, &o->ram, "SIZE",
+		  "guest RAM, used as touched (default: half the host's, up to 4G)", .min = RAM_MIN,
+		  .max = RAM_MAX },
+		{ "root", 0, OPT_CALL, o, "DIR[,MODE]",
+		  "guest root: overlay (throw-away, default), ro or rw (default: /)", .fn = take_root },
+		{ "mount", 0, OPT_CALL, o, "DIR:PATH[,ro]", "share host DIR at PATH of the guest",
+		  .fn = take_mount },
+		{ "fs", 0, OPT_CALL, o, "tag=T,path=DIR[,...]",
+		  "raw virtio-fs device: ro, queues=N, ring=N, cache=auto|none|always", .fn = take_fs },
+		{ "env", 0, OPT_CALL, o, "NAME[=VALUE]", "set, or pass on, a variable of the command",
+		  .fn = take_env },
+		{ "cwd", 0, OPT_STRING, &o->cwd, "PATH", "working directory of the command" },
+		{ "hostname", 0, OPT_STRING, &o->hostname, "NAME", "host name of the guest" },
+		{ "init", 0, OPT_STRING, &o->init, "PATH",
+		  "run this as process 1 of the root; console on standard input and output" },
+		{ "timeout", 0, OPT_UINT, &o->timeout_s, "SECONDS", "end the guest then, exit code 124",
+		  .max = 100000000 },
+		{ "stop-timeout", 0, OPT_UINT, &o->stop_timeout_s, "SECONDS",
+		  "after SIGTERM, how long the guest may take (default: 1.5, with --init 10)",
+		  .max = 3600 },
+		{ "console", 0, OPT_STRING, &o->console, "FILE|stderr|none",
+		  "where the kernel's messages go (default: none)" },
+		{ "append", 0, OPT_STRING, &o->append, "TEXT", "add to the kernel command line" },
+		{ "initrd", 0, OPT_STRING, &o->initrd, "FILE",
+		  "initrd; alone (no command, --root, --init) it is booted as it is" },
+		{ "modules", 0, OPT_CALL, o, "DIR", "the kernel's module folder (default: found)",
+		  .fn = take_modules },
+		{ "reboot", 0, OPT_FLAG, &o->reboot, NULL, "a guest reset boots it again" },
+		{ "verbose", 'v', OPT_FLAG, &o->verbose, NULL, "say what is done" },
+		{ "help", 'h', OPT_FLAG, &o->help, NULL, "this text" },
+		{ 0 },
+	};
+
+	_Static_assert(ARRAY_SIZE(rows) <= OPTION_COUNT, "OPTION_COUNT");
+	memcpy(table, rows, sizeof(rows));
+}
+
+void run_opts_print(void)
+{
+	struct run_opts *o = calloc(1, sizeof(*o));
+	struct opt table[OPTION_COUNT];
+
+	if (!o)
+		return;
+	options_table(o, table);
+	opt_print(table);
+	free(o);
+}
+
+static unsigned default_cpus(void)
+{
+	cpu_set_t set;
+	unsigned n = 1;
+
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		n = (unsigned)CPU_COUNT(&set);
+	return MIN(n, MIN(8U, arch_max_vcpus()));
+}
+
+static uint64_t default_ram(void)
+{
+	uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return MAX(MIN(host / 2, RAM_DEFAULT_MAX), RAM_MIN);
+}
+
+static int check_directory(const char *option, const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st)) {
+		log_error("%s %s: %s", option, path, strerror(errno));
+		return -EINVAL;
+	}
+	if (!S_ISDIR(st.st_mode)) {
+		log_error("%s %s: not a directory", option, path);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int complete_directories(struct run_opts *o)
+{
+	int err = 0;
+
+	if (!o->has_root)
+		strcpy(o->root, "/");
+	if (!o->bare)
+		err = check_directory("--root", o->root);
+	for (unsigned i = 0; i < o->n_mounts && !err; i++)
+		err = check_directory("--mount", o->mount[i].host);
+	return err;
+}
+
+static int complete(struct run_opts *o)
+{
+	int err;
+
+	if (o->init && o->command && !o->command[0])
+		o->command = NULL;
+	o->bare = o->initrd && !o->command && !o->has_root && !o->init;
+	if (o->n_mounts && o->bare) {
+		log_error("--mount needs heddle's agent in the guest: use --fs with --initrd alone");
+		return -EINVAL;
+	}
+	if (o->n_vcpus == 0)
+		o->n_vcpus = default_cpus();
+	if (o->ram == 0)
+		o->ram = default_ram();
+	o->ram = ALIGN_DOWN(o->ram, RAM_STEP);
+	err = complete_directories(o);
+	if (!err)
+		err = kernel_find(o->kernel, sizeof(o->kernel));
+	if (!err)
+		err = kernel_find_modules(o);
+	return err;
+}
+
+int run_opts_parse(struct run_opts *o, int argc, char **argv)
+{
+	struct opt table[OPTION_COUNT];
+	int i = 1, err;
+
+	memset(o, 0, sizeof(*o));
+	o->stop_timeout_s = UINT_MAX;
+	options_table(o, table);
+	err = opt_parse(table, argc, argv, &i);
+	if (err || o->help)
+		return err;
+	if (o->verbose)
+		log_set_level(LOG_LEVEL_DEBUG);
+	if (i < argc)
+		o->command = argv + i;
+	return complete(o);
+}
+
+void run_opts_free(struct run_opts *o)
+{
+	for (unsigned i = 0; i < o->n_mounts; i++)
+		free(o->mount[i].host);
+	for (unsigned i = 0; i < o->n_devices; i++)
+		free(o->device[i].spec);
+}
