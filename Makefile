@@ -41,11 +41,13 @@ CC      := clang
 SAN     := -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
 OPT     := -O1 -g
 WARN    += -Wno-frame-larger-than
+else ifeq ($(CONFIG),clang)
+CC      := clang
 else ifeq ($(CONFIG),coverage)
 SAN     := --coverage
 OPT     := -O0 -g
 else
-$(error CONFIG=$(CONFIG): release, asan, tsan, fuzz or coverage)
+$(error CONFIG=$(CONFIG): release, clang, asan, tsan, fuzz or coverage)
 endif
 
 LIBS    := $(shell pkg-config --libs libkmod libzstd liblzma zlib) -pthread
@@ -124,11 +126,88 @@ asan:
 tsan:
 	@$(MAKE) --no-print-directory CONFIG=tsan check-unit
 
+# Fuzzers: libFuzzer programs with CONFIG=fuzz, else programs that replay their arguments.
+ifeq ($(CONFIG),fuzz)
+FUZZ_LINK := -fsanitize=fuzzer
+else
+FUZZ_LINK := $(B)/tests/fuzz/replay.o
+$(FUZZ:%=$(B)/fuzz/%): $(B)/tests/fuzz/replay.o
+endif
+$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(B)/libheddle.a
+	@mkdir -p $(@D)
+	@$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) $(FUZZ_LINK) -o $@ $< $(FUZZ_LINK:-fsanitize=fuzzer=) $(B)/libheddle.a $(LIBS)
+
+.PHONY: fuzzers fuzz fuzz-replay fuzz-smoke
+fuzzers: $(FUZZ:%=$(B)/fuzz/%)
+fuzz-replay:
+	@$(MAKE) --no-print-directory CONFIG=asan fuzzers
+	@tests/fuzz.sh replay $(FUZZ)
+fuzz-smoke: fuzz-replay
+	@$(MAKE) --no-print-directory CONFIG=fuzz fuzzers
+	@tests/fuzz.sh smoke $(FUZZ)
+fuzz:
+	@$(MAKE) --no-print-directory CONFIG=fuzz fuzzers
+	@tests/fuzz.sh run $(TARGET) $(or $(SECONDS),600)
+
+# Guests: in the test host where this machine's KVM cannot run stock kernels.
+KERNELS ?= bookworm-cloud bookworm-generic backports-cloud backports-generic
+GUEST   ?= basic ends streams root memory
+build/guest-tests/tool: tests/guest/tool.c
+	@mkdir -p $(@D)
+	@$(SAY) CC $@
+	$(Q)$(AS_MUSL) -static -O2 $(WARN) $(WERROR) -o $@ $<
+
+.PHONY: kernels check-guest check-fuse testbed demo
+kernels:
+	@guest-images/kernels.sh $(KERNELS)
+check-guest: build/heddle build/guest-tests/tool
+	@guest-images/kernels.sh $(KERNELS)
+	@tests/guest.sh $(GUEST)
+testbed: build/heddle
+	@tests/testbed/testbed run '$(CMD)'
+demo: setup
+	@$(MAKE) --no-print-directory build/heddle
+	@tests/demo.sh
+
+-include tests/fuse/rules.mk
+
+.PHONY: check setup layers docs format-check tidy musl
+setup:
+	@tests/setup.sh
+check: setup
+	@tests/check.sh
+layers:
+	@tests/layers.sh
+docs: build/heddle
+	@tests/docs.sh build/heddle
+tidy: $(B)/libheddle.a $(B)/agent
+	@tests/tidy.sh $(SRC) $(AGENT_SRC)
+format-check:
+	@tests/format.sh
+
 # --- housekeeping --------------------------------------------------------------------------------
 
-.PHONY: clean
+.PHONY: install dist clean help
+install: build/heddle
+	install -D -s build/heddle $(DESTDIR)$(PREFIX)/bin/heddle
+	install -D -m 644 heddle.1 $(DESTDIR)$(PREFIX)/share/man/man1/heddle.1
+dist:
+	git archive --prefix=heddle-$(VERSION)/ -o build/heddle-$(VERSION).tar.gz HEAD
 clean:
-	rm -rf build/x86-* build/arm64-* build/heddle
+	rm -rf build/x86-* build/arm64-* build/heddle build/guest-tests build/results
+help:
+	@echo 'all             build/heddle (CONFIG=release asan tsan fuzz coverage, ARCH=x86, CC=, V=1)'
+	@echo 'demo            set-up, then a stock kernel boots and runs a command'
+	@echo 'check           set-up, then every test; the last line counts them'
+	@echo 'check-unit asan tsan     unit tests; under ASan and UBSan; under TSan'
+	@echo 'check-fuse      the file server behind /dev/fuse'
+	@echo 'check-guest     stock kernels (GUEST="$(GUEST)" KERNELS="...")'
+	@echo 'fuzz-smoke fuzz          20 s of each fuzzer; TARGET=fuzz_kernel SECONDS=600'
+	@echo 'tidy layers docs format-check    clang-tidy, include rules, manual, format'
+	@echo 'bench-start     start-up time, beside a bare program and QEMU'
+	@echo 'testbed         CMD="..." runs a command in the test host'
+	@echo 'setup kernels install dist clean'
 
 -include $(OBJ:.o=.d) $(wildcard $(B)/tests/unit/*.d)
 .SECONDARY:

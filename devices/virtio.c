@@ -326,23 +326,27 @@ static uint64_t stat_read(const _Atomic uint64_t *counter)
 	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+static int queue_stats_json(const struct virtio_queue *q, char *buf, size_t size)
+{
+	return snprintf(buf, size,
+			"%s{\"name\":\"%s\",\"kicks\":%" PRIu64 ",\"requests\":%" PRIu64
+			",\"batches\":%" PRIu64 ",\"interrupts\":%" PRIu64 "}",
+			q->index ? "," : "", q->name, stat_read(&q->stats.kicks),
+			stat_read(&q->stats.requests), stat_read(&q->stats.batches),
+			stat_read(&q->stats.interrupts));
+}
+
 size_t virtio_dev_stats_json(const struct virtio_dev *d, char *buf, size_t size)
 {
-	size_t len = (size_t)snprintf(buf, size, "{\"device\":\"%s\",\"queues\":[", d->name);
+	char nowhere[1];
+	size_t len;
 
-	for (unsigned i = 0; i < d->n_queues; i++) {
-		const struct virtio_queue *q = &d->queue[i];
-		size_t at = MIN(len, size);
-
-		len += (size_t)snprintf(buf + at, size - at,
-					"%s{\"name\":\"%s\",\"kicks\":%" PRIu64
-					",\"requests\":%" PRIu64 ",\"batches\":%" PRIu64
-					",\"interrupts\":%" PRIu64 "}",
-					i ? "," : "", q->name, stat_read(&q->stats.kicks),
-					stat_read(&q->stats.requests),
-					stat_read(&q->stats.batches),
-					stat_read(&q->stats.interrupts));
-	}
+	if (size == 0)
+		buf = nowhere;
+	len = (size_t)snprintf(buf, size, "{\"device\":\"%s\",\"queues\":[", d->name);
+	for (unsigned i = 0; i < d->n_queues; i++)
+		len += (size_t)queue_stats_json(&d->queue[i], buf + MIN(len, size),
+						size - MIN(len, size));
 	len += (size_t)snprintf(buf + MIN(len, size), size - MIN(len, size), "]}");
 	return len;
 }

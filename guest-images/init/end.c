@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GRACE_MS 100  /* for what the command left running */
+#define GRACE_MS 300  /* for what the command left running: a few forks on a slow machine */
 #define KILL_MS  1000 /* a process stuck in the kernel does not keep the machine up */
 
 static int64_t now_ms(void)
@@ -80,9 +80,11 @@ void command_wait(struct agent *a, const struct command *c, struct pumps *p)
 
 void agent_report(const struct agent *a)
 {
-	if (a->status.kind == CHANNEL_SETUP_FAILED)
-		agent_err("%s", a->status.text);
-	if (a->ch.status >= 0 && write(a->ch.status, &a->status, sizeof(a->status)) < 0)
+	const struct channel_status *s = &a->status;
+
+	if (s->kind == CHANNEL_SETUP_FAILED)
+		agent_err("%s", s->text);
+	if (a->ch.status >= 0 && write(a->ch.status, s, sizeof(*s)) < 0)
 		agent_err("cannot report to heddle: %s", strerror(errno));
 }
 

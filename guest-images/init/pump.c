@@ -87,7 +87,7 @@ static void *input_main(void *arg)
 }
 
 /* True: there is something to read, or an end to find out about.  False: finished and nothing left. */
-static bool output_wait(struct pump *p)
+static bool output_wait(struct pump *p, bool *finished)
 {
 	struct pollfd fd[] = {
 		{ .fd = p->from, .events = POLLIN },
@@ -96,15 +96,16 @@ static bool output_wait(struct pump *p)
 
 	while (poll(fd, 2, -1) < 0)
 		;
+	*finished = fd[1].revents != 0;
 	return fd[0].revents != 0;
 }
 
-/* Nobody has the terminal open now; the command may open it again.  False: finished. */
-static bool hangup_wait(struct pump *p)
+/* Nobody has the terminal open now, but somebody may open it again. */
+static void hangup_wait(struct pump *p)
 {
 	struct pollfd fd = { .fd = p->all->finish, .events = POLLIN };
 
-	return poll(&fd, 1, HANGUP_POLL_MS) == 0;
+	poll(&fd, 1, HANGUP_POLL_MS);
 }
 
 static void output_lost(struct pump *p)
@@ -115,25 +116,26 @@ static void output_lost(struct pump *p)
 		close(p->from);
 }
 
+/* An end is the end on a pipe.  On a terminal only if the command was over before it was read. */
 static void *output_main(void *arg)
 {
 	struct pump *p = arg;
 	const bool tty = p->all->c->tty;
-	bool lost = false;
+	bool lost = false, finished;
 
-	while (output_wait(p)) {
+	while (output_wait(p, &finished)) {
 		ssize_t n = read_some(p->from, p->buf, PUMP_LEN);
 
-		if (n <= 0 && tty && hangup_wait(p))
-			continue;
+		if (n <= 0 && (!tty || finished))
+			break;
 		if (n <= 0)
-			break;
-		if (lost || write_all(p->to, p->buf, n))
-			continue;
-		lost = true;
-		output_lost(p);
-		if (!tty)
-			break;
+			hangup_wait(p);
+		else if (!lost && !write_all(p->to, p->buf, n)) {
+			lost = true;
+			output_lost(p);
+			if (!tty)
+				break;
+		}
 	}
 	return NULL;
 }
@@ -188,6 +190,8 @@ int pumps_start(struct agent *a, const struct command *c, struct pumps **out)
 		err = pthread_create(&events, NULL, events_main, p);
 	if (err)
 		return agent_fail(a, err, "pumps");
+	pthread_detach(p->in.thread);
+	pthread_detach(events);
 	*out = p;
 	return 0;
 }
