@@ -643,6 +643,13 @@ static int channel_open_streams(struct channel *c)
 	return err;
 }
 
+static int channel_open_wakers(struct channel *c)
+{
+	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	c->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return c->wake_fd < 0 || c->timer.fd < 0 ? -errno : 0;
+}
+
 static void channel_init_watches(struct channel *c)
 {
 	for (unsigned i = 0; i < N_PORTS; i++) {
@@ -650,6 +657,7 @@ static void channel_init_watches(struct channel *c)
 
 		p->watch = (struct watch){ .fd = p->stream.fd, .ready = port_ready };
 	}
+	c->timer.ready = timer_ready;
 	c->port[PORT_EVENTS].watch = (struct watch){ .fd = c->wake_fd, .ready = events_ready };
 }
 
@@ -666,10 +674,11 @@ int channel_create(const struct channel_opts *o, struct channel **out)
 		c->port[i].index = i;
 		c->port[i].stream.fd = -1;
 	}
-	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	c->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	c->timer.ready = timer_ready;
-	err = c->wake_fd < 0 || c->timer.fd < 0 ? -errno : channel_open_streams(c);
+	c->wake_fd = c->timer.fd = -1;
+	/* First: an eventfd could take the number of a descriptor that the caller has not open. */
+	err = channel_open_streams(c);
+	if (!err)
+		err = channel_open_wakers(c);
 	if (err) {
 		log_error("channel to the guest agent: %s", strerror(-err));
 		channel_destroy(c);

@@ -44,13 +44,20 @@ static bool can_poll(int fd)
 	return can;
 }
 
-/* A second description, or -1. */
+/* A second description, or -1.  Above 2: below, it would pass for a descriptor of the caller's. */
 static int reopen(int fd, bool writing)
 {
 	char path[32];
+	int own, low;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return open(path, (writing ? O_WRONLY : O_RDONLY) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	own = open(path, (writing ? O_WRONLY : O_RDONLY) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (own < 0 || own > 2)
+		return own;
+	low = own;
+	own = fcntl(low, F_DUPFD_CLOEXEC, 3);
+	close(low);
+	return own;
 }
 
 static enum stream_kind stream_kind_of(const struct stream *s, mode_t mode)
@@ -75,7 +82,6 @@ int stream_open(struct stream *s, int fd, bool writing)
 		return -errno;
 	s->tty = isatty(s->fd);
 	s->kind = stream_kind_of(s, st.st_mode);
-	s->nowait = true;
 	s->step = s->tty ? TTY_STEP : PIPE_BUF;
 	/* Opening a terminal's master side (/dev/ptmx) anew would make a new terminal. */
 	if (!S_ISFIFO(st.st_mode) && (!s->tty || st.st_rdev == makedev(5, 2)))

@@ -24,8 +24,7 @@ struct stream {
 	int fd; /* ours; to be watched for readiness; -1 when closed */
 	enum stream_kind kind;
 	bool tty;
-	bool nowait;  /* SHARED: RWF_NOWAIT works */
-	size_t step;  /* SHARED: bytes that surely fit after poll() has said so */
+	size_t step; /* SHARED: bytes that surely fit after poll() has said so */
 };
 
 /* fd stays the caller's; -1 and closed descriptors give STREAM_CLOSED.  0 or -errno. */

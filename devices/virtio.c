@@ -116,6 +116,15 @@ void virtio_queue_again(struct virtio_queue *q)
 	irq_signal(q->kick_fd);
 }
 
+void virtio_config_store(void *at, const void *from, size_t len)
+{
+	const uint8_t *src = from;
+	uint8_t *dst = at;
+
+	for (size_t i = 0; i < len; i++)
+		__atomic_store_n(&dst[i], src[i], __ATOMIC_RELAXED);
+}
+
 void virtio_config_interrupt(struct virtio_dev *d)
 {
 	int fd = atomic_load_explicit(&d->config_call_fd, memory_order_relaxed);
@@ -248,11 +257,16 @@ struct virtio_queue *virtio_queue_settable(struct virtio_dev *d, unsigned i)
 
 void virtio_config_read(struct virtio_dev *d, uint32_t off, void *p, uint32_t len)
 {
+	const uint8_t *from = d->config;
+	uint8_t *to = p;
+
 	memset(p, 0, len);
 	if (off >= d->config_len)
 		return;
+	/* Byte by byte: an I/O thread may be at virtio_config_store(). */
 	pthread_mutex_lock(&d->cfg_lock);
-	memcpy(p, (const uint8_t *)d->config + off, MIN(len, d->config_len - off));
+	for (uint32_t i = 0; i < MIN(len, d->config_len - off); i++)
+		to[i] = __atomic_load_n(&from[off + i], __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&d->cfg_lock);
 }
 
@@ -321,19 +335,19 @@ void virtio_dev_shutdown(struct virtio_dev *d)
 	pthread_mutex_destroy(&d->cfg_lock);
 }
 
-static uint64_t stat_read(const _Atomic uint64_t *counter)
+static size_t queue_stats_json(const struct virtio_queue *q, char *buf, size_t size)
 {
-	return atomic_load_explicit(counter, memory_order_relaxed);
-}
+	size_t len = (size_t)snprintf(buf, size,
+				      "%s{\"name\":\"%s\",\"kicks\":%" PRIu64 ",\"requests\":%" PRIu64
+				      ",\"batches\":%" PRIu64 ",\"interrupts\":%" PRIu64,
+				      q->index ? "," : "", q->name, stat_read(&q->stats.kicks),
+				      stat_read(&q->stats.requests), stat_read(&q->stats.batches),
+				      stat_read(&q->stats.interrupts));
 
-static int queue_stats_json(const struct virtio_queue *q, char *buf, size_t size)
-{
-	return snprintf(buf, size,
-			"%s{\"name\":\"%s\",\"kicks\":%" PRIu64 ",\"requests\":%" PRIu64
-			",\"batches\":%" PRIu64 ",\"interrupts\":%" PRIu64 "}",
-			q->index ? "," : "", q->name, stat_read(&q->stats.kicks),
-			stat_read(&q->stats.requests), stat_read(&q->stats.batches),
-			stat_read(&q->stats.interrupts));
+	if (q->dev->class->queue_stats)
+		len += (size_t)q->dev->class->queue_stats(q, buf + MIN(len, size), size - MIN(len, size));
+	len += (size_t)snprintf(buf + MIN(len, size), size - MIN(len, size), "}");
+	return len;
 }
 
 size_t virtio_dev_stats_json(const struct virtio_dev *d, char *buf, size_t size)
@@ -345,8 +359,7 @@ size_t virtio_dev_stats_json(const struct virtio_dev *d, char *buf, size_t size)
 		buf = nowhere;
 	len = (size_t)snprintf(buf, size, "{\"device\":\"%s\",\"queues\":[", d->name);
 	for (unsigned i = 0; i < d->n_queues; i++)
-		len += (size_t)queue_stats_json(&d->queue[i], buf + MIN(len, size),
-						size - MIN(len, size));
+		len += queue_stats_json(&d->queue[i], buf + MIN(len, size), size - MIN(len, size));
 	len += (size_t)snprintf(buf + MIN(len, size), size - MIN(len, size), "]}");
 	return len;
 }

@@ -37,6 +37,8 @@ struct virtio_class {
 	void (*config_write)(struct virtio_dev *d, uint32_t off, const void *p, uint32_t len); /* NULL ok */
 	void (*queue_end)(struct virtio_queue *q);  /* on q: unwatch, finish requests in hand; NULL ok */
 	void (*stop)(struct virtio_dev *d);         /* all queues parked again; may be NULL */
+	/* More counters of q, as ",\"name\":1,..."; returns what snprintf would.  Any thread; NULL ok. */
+	int (*queue_stats)(const struct virtio_queue *q, char *buf, size_t size);
 	void (*destroy)(struct virtio_dev *d);      /* threads are gone; frees d */
 };
 
@@ -53,6 +55,11 @@ static inline void stat_add(_Atomic uint64_t *counter, uint64_t n)
 	/* One writer: a relaxed load and store, no locked instruction. */
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
 			      memory_order_relaxed);
+}
+
+static inline uint64_t stat_read(const _Atomic uint64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
 struct virtio_queue {
@@ -141,6 +148,8 @@ void virtio_queue_flush(struct virtio_queue *q);
 /* On q: the pass used up its budget; queue_kick is called again after the thread's other watches had
  * their turn. */
 void virtio_queue_again(struct virtio_queue *q);
+/* On any I/O thread of the device: change bytes of config space, which a vCPU may be reading. */
+void virtio_config_store(void *at, const void *from, size_t len);
 /* On q, or any I/O thread of the device: config bytes changed, or status did by itself. */
 void virtio_config_interrupt(struct virtio_dev *d);
 

@@ -282,3 +282,12 @@ bool virtq_unmute(struct virtq *q)
 	__sync_synchronize();
 	return load16(&q->avail->idx) != q->next_avail;
 }
+
+bool virtq_driver_waits(const struct virtq *q)
+{
+	if (q->broken)
+		return false;
+	if (q->event_idx)
+		return used_event(q) == q->published;
+	return !(load16(&q->avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);
+}

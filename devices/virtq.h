@@ -91,4 +91,10 @@ bool virtq_publish(struct virtq *q);
 void virtq_mute(struct virtq *q);
 bool virtq_unmute(struct virtq *q);
 
+/*
+ * True when the driver has taken all that was published and waits for an interrupt: it will not offer
+ * more by itself.  A hint, right or too early, for a driver that uses interrupts at all.
+ */
+bool virtq_driver_waits(const struct virtq *q);
+
 #endif

@@ -127,16 +127,22 @@ void irq_msi_destroy(struct irq *irq, struct msi_line *l)
 	l->fd = -1;
 }
 
+/*
+ * KVM judges the table as a whole: an entry it refuses (the guest chooses the address) would stand in the
+ * way of every later change, so the old one is put back.
+ */
 static int irq_msi_route(struct irq *irq, struct msi_line *l, uint64_t addr, uint32_t data,
 			 uint32_t devid)
 {
-	struct kvm_irq_routing_entry *e;
+	struct kvm_irq_routing_entry *e, old;
+	int err;
 
 	if (l->routed && l->addr == addr && l->data == data)
 		return 0;
 	e = irq_entry(irq, l->gsi, KVM_IRQ_ROUTING_MSI, 0);
 	if (!e)
 		return -ENOMEM;
+	old = *e;
 	e->u.msi.address_lo = (uint32_t)addr;
 	e->u.msi.address_hi = (uint32_t)(addr >> 32);
 	e->u.msi.data = data;
@@ -144,10 +150,15 @@ static int irq_msi_route(struct irq *irq, struct msi_line *l, uint64_t addr, uin
 		e->flags = KVM_MSI_VALID_DEVID;
 		e->u.msi.devid = devid;
 	}
+	err = irq_send(irq);
+	if (err) {
+		*e = old;
+		return err;
+	}
 	l->routed = true;
 	l->addr = addr;
 	l->data = data;
-	return irq_send(irq);
+	return 0;
 }
 
 int irq_msi_set(struct irq *irq, struct msi_line *l, uint64_t addr, uint32_t data, uint32_t devid,

@@ -221,10 +221,8 @@ static int plug(struct machine *m, const struct device *d)
 
 	p->device = *d;
 	err = virtio_dev_launch(d->dev, d->thread_start);
-	if (err) {
-		log_error("cannot start the threads of %s: %s", d->dev->name, strerror(-err));
+	if (err)
 		return err;
-	}
 	p->launched = true;
 	err = virtio_pci_create(&m->pci, d->dev, &m->vm.mmio, m->loop, &p->pci);
 	if (err)

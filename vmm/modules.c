@@ -49,6 +49,13 @@ static int read_all(int fd, uint8_t *p, size_t len)
 	return 0;
 }
 
+static const char *error_text(int err)
+{
+	if (err == -EBADMSG)
+		return "not a kernel module, or damaged";
+	return err == -EFBIG ? "too large, or one too many" : strerror(-err);
+}
+
 /* The whole of a regular file, bounded, malloc'd. */
 static int file_slurp(const char *path, void **data, size_t *len)
 {
@@ -129,7 +136,7 @@ static int list_append(struct module_list *list, const char *name, const char *p
 	list->v[list->n++] = m;
 	return 0;
 fail:
-	log_error("kernel module %s: %s", path, strerror(-err));
+	log_error("kernel module %s: %s", path, error_text(err));
 	free(m.name);
 	return err;
 }

@@ -115,6 +115,19 @@ static int take_root(void *ctx, const char *value)
 	return err;
 }
 
+/* Each --append adds to those before it. */
+static int take_append(void *ctx, const char *value)
+{
+	struct run_opts *o = ctx;
+	char *joined;
+
+	if (asprintf(&joined, "%s%s%s", o->append ? o->append : "", o->append ? " " : "", value) < 0)
+		return -ENOMEM;
+	free(o->append);
+	o->append = joined;
+	return 0;
+}
+
 static int take_kernel(void *ctx, const char *value)
 {
 	struct run_opts *o = ctx;
@@ -170,7 +183,8 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 		  .max = 3600 },
 		{ "console", 0, OPT_STRING, &o->console, "FILE|stderr|none",
 		  "where the kernel's messages go (default: none)" },
-		{ "append", 0, OPT_STRING, &o->append, "TEXT", "add to the kernel command line" },
+		{ "append", 0, OPT_CALL, o, "TEXT", "add to the kernel command line",
+		  .fn = take_append },
 		{ "initrd", 0, OPT_STRING, &o->initrd, "FILE",
 		  "initrd; alone (no command, --root, --init) it is booted as it is" },
 		{ "modules", 0, OPT_CALL, o, "DIR", "the kernel's module folder (default: found)",
@@ -290,4 +304,5 @@ void run_opts_free(struct run_opts *o)
 		free(o->mount[i].host);
 	for (unsigned i = 0; i < o->n_devices; i++)
 		free(o->device[i].spec);
+	free(o->append);
 }

@@ -24,7 +24,7 @@ struct run_opts {
 	char release[128];           /* the kernel's own name for itself; "" = it does not say */
 	char modules[4096];          /* folder with modules.dep of that release; "" = none found */
 	const char *initrd;
-	const char *append;
+	char *append;                /* all --append, joined */
 	unsigned n_vcpus;
 	uint64_t ram;
 	bool has_root;               /* --root was given */

@@ -9,6 +9,8 @@
  *     kernels that can.  Never in the hole, for that is not RAM.
  *  4. boot_params with an e820 map and a fresh random seed; or hvm_start_info with the same map.
  *  5. Page tables (the first 4 GiB, as they are) and a GDT for the 64-bit entry.
+ *  6. Nine bytes where a BIOS would start: a Linux on hardware-reduced ACPI without EFI reboots by
+ *     jumping there, whatever the reset register says.
  *
  * Everything is written through mem_at(), so a number a file gives can at worst be refused.  RAM must
  * be zero before arch_load(); it runs on main, before any vCPU.
@@ -199,6 +201,7 @@ static unsigned memory_map(const struct mem *m, struct boot_e820_entry map[], un
 	const struct boot_e820_entry fixed[] = {
 		{ 0, LAYOUT_LOW_RAM_END, E820_RAM },
 		{ LAYOUT_ACPI_GPA, LAYOUT_ACPI_LEN, E820_ACPI },
+		{ LAYOUT_BIOS_GPA, LAYOUT_BIOS_LEN, E820_RESERVED },
 		{ LAYOUT_HIGH_RAM, low->len - LAYOUT_HIGH_RAM, E820_RAM },
 		{ LAYOUT_ECAM_GPA, LAYOUT_ECAM_LEN, E820_RESERVED },
 		{ LAYOUT_KVM_GPA, LAYOUT_KVM_LEN, E820_RESERVED },
@@ -303,6 +306,21 @@ static int write_gdt(const struct mem *m, bool pvh)
 	return 0;
 }
 
+/* At f000:fff0, in real mode: mov dx, reset port; mov al, reset value; out dx, al; hlt; jmp to hlt. */
+static int write_reset_vector(const struct mem *m)
+{
+	static const uint8_t code[] = {
+		0xba, LAYOUT_PORT_RESET & 0xff, LAYOUT_PORT_RESET >> 8, 0xb0, LAYOUT_RESET_VALUE,
+		0xee, 0xf4, 0xeb, 0xfd,
+	};
+	void *to = mem_at(m, LAYOUT_BIOS_GPA + 0xfff0, sizeof(code));
+
+	if (!to)
+		return -EFAULT;
+	memcpy(to, code, sizeof(code));
+	return 0;
+}
+
 int arch_load(struct vm *vm, const struct boot_files *f, struct boot_entry *e)
 {
 	const struct mem *m = &vm->mem;
@@ -320,6 +338,8 @@ int arch_load(struct vm *vm, const struct boot_files *f, struct boot_entry *e)
 		err = write_page_tables(m);
 	if (!err)
 		err = write_gdt(m, k.pvh);
+	if (!err)
+		err = write_reset_vector(m);
 	if (err)
 		return err;
 	*e = (struct boot_entry){

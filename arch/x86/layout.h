@@ -13,7 +13,8 @@
  *         2_0000   | free RAM                    |
  *         a_0000   +-----------------------------+
  *                  | nothing (VGA, option ROMs)  |
- *         e_0000   | ACPI: RSDP first, 128 KiB   |
+ *         e_0000   | ACPI: RSDP first, 64 KiB    |
+ *         f_fff0   | reset vector: ends the VM   |
  *   0x0_0010_0000  +-----------------------------+
  *                  | RAM: kernel, initrd         |
  *   0x0_c000_0000  +-----------------------------+  3 GiB, or the end of RAM
@@ -39,7 +40,9 @@
 
 #define LAYOUT_LOW_RAM_END 0xa0000
 #define LAYOUT_ACPI_GPA    0xe0000
-#define LAYOUT_ACPI_LEN    0x20000
+#define LAYOUT_ACPI_LEN    0x10000
+#define LAYOUT_BIOS_GPA    0xf0000
+#define LAYOUT_BIOS_LEN    0x10000
 #define LAYOUT_HIGH_RAM    0x100000
 
 #define LAYOUT_HOLE_GPA       0xc0000000

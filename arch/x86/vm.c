@@ -170,15 +170,18 @@ static void acpi_write(void *ctx, uint64_t off, const void *p, uint32_t len)
 }
 
 /*
- * Ports 0x60-0x64.  No keyboard controller: its status reads as all ones, at which drivers give up at
- * once.  0x61 is another chip's: bits 6 and 7 would be the cause of an NMI, bit 5 the PIT's output,
- * which some loop waits for.
+ * Ports 0x60-0x64.  No keyboard controller: its status says that a byte is there however often one is
+ * read, at which drivers give up at once.  But its input buffer is never full, since who wants to reset
+ * the machine waits for that.  0x61 is another chip's: bits 6 and 7 would be the cause of an NMI, bit 5
+ * the PIT's output, which some loop waits for.
  */
 static void keyboard_read(void *ctx, uint64_t off, void *p, uint32_t len)
 {
 	memset(p, 0xff, len);
 	if (off == 1)
 		*(uint8_t *)p = 0x20;
+	else if (off == 4)
+		*(uint8_t *)p = 0xfd;
 }
 
 /* Command 0xfe pulses the reset line: how a PC without ACPI reboots. */

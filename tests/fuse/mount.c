@@ -153,26 +153,35 @@ static int mount_at(const char *at, bool readonly)
 	return fd;
 }
 
-static int run_command(char **argv)
+static void exec_command(char **argv)
 {
-	int status;
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGXFSZ, SIG_DFL);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	setpgid(0, 0);
+	execvp(argv[0], argv);
+	fprintf(stderr, "mount: %s: %s\n", argv[0], strerror(errno));
+	_exit(127);
+}
+
+/* Exit code of the command.  Told to stop, kill it with all its children. */
+static int run_command(char **argv, const sigset_t *signals)
+{
+	int status, sig;
 	pid_t pid = fork();
 
 	if (pid < 0)
 		return EXIT_SETUP;
-	if (pid == 0) {
-		sigset_t none;
-
-		sigemptyset(&none);
-		sigprocmask(SIG_SETMASK, &none, NULL);
-		signal(SIGXFSZ, SIG_DFL);
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execvp(argv[0], argv);
-		fprintf(stderr, "mount: %s: %s\n", argv[0], strerror(errno));
-		_exit(127);
+	if (pid == 0)
+		exec_command(argv);
+	while (waitpid(pid, &status, WNOHANG) != pid) {
+		sigwait(signals, &sig);
+		if (sig != SIGCHLD)
+			kill(-pid, SIGKILL);
 	}
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -202,7 +211,7 @@ int main(int argc, char **argv)
 	static struct server servers[THREADS_MAX];
 	struct fuse_opts o = { .workers = 1, .cache = FUSE_CACHE_AUTO };
 	bool in_pieces = false;
-	sigset_t stop;
+	sigset_t signals;
 	int opt, master, rc, sig;
 
 	while ((opt = getopt(argc, argv, "+t:c:rs")) != -1) {
@@ -221,10 +230,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: mount [options] SHARE MOUNTPOINT [COMMAND ARG...]\n");
 		return EXIT_SETUP;
 	}
-	sigemptyset(&stop);
-	sigaddset(&stop, SIGINT);
-	sigaddset(&stop, SIGTERM);
-	sigprocmask(SIG_BLOCK, &stop, NULL);
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
 	raise_limits();
 	o.path = argv[optind];
 	rc = fuse_session_create(&o, &servers[0].session);
@@ -240,9 +250,9 @@ int main(int argc, char **argv)
 		server_start(&servers[i], master);
 	}
 	if (argc - optind > 2)
-		rc = run_command(argv + optind + 2);
+		rc = run_command(argv + optind + 2, &signals);
 	else
-		sigwait(&stop, &sig);
+		sigwait(&signals, &sig);
 	unmount(argv[optind + 1]);
 	for (unsigned i = 0; i < o.workers; i++)
 		server_stop(&servers[i]);

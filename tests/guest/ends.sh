@@ -11,7 +11,7 @@ event() {
 	name=$1 want=$2
 	shift 2
 	mkfifo "$WORK/pipe"
-	timeout -s KILL 120 "$HEDDLE" run --append "$QUICK" -k "$kernel" -c 2 -m 512 "$@" \
+	timeout -s KILL 120 "$H" -k "$kernel" -c 2 -m 512 "$@" \
 		>"$WORK/pipe" 2>"$WORK/$name.err" </dev/null &
 	pid=$!
 	grep -q now <"$WORK/pipe"

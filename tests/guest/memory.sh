@@ -9,8 +9,8 @@ for mib in 1 60 400; do
 	"$TOOL" initrd "$mib" >"$WORK/initrd" || exit 1
 	for ram in ${MEMORY_SIZES:-128 512 2048 3071 3072 3584 4096 8192}; do
 		name="mem-$ram-$mib"
-		timeout -s KILL 180 "$HEDDLE" run -k "$kernel" -c 1 -m "$ram" --initrd "$WORK/initrd" \
-			--append "$QUICK quiet retain_initrd" >"$WORK/$name.out" 2>"$WORK/$name.err" </dev/null
+		timeout -s KILL 180 "$H" -k "$kernel" -c 1 -m "$ram" --initrd "$WORK/initrd" \
+			--append "quiet retain_initrd" >"$WORK/$name.out" 2>"$WORK/$name.err" </dev/null
 		code=$?
 		total=$(sed -n 's/.*memory \([0-9]*\) MiB.*/\1/p' "$WORK/$name.out")
 		if [ $code -eq 0 ] && grep -q "initrd intact: $mib MiB" "$WORK/$name.out" &&

@@ -46,7 +46,7 @@ fi
 
 # Requests spread over all queues, each with its own interrupt (Linux 6.10 and later).
 # shellcheck disable=SC2086
-"$HEDDLE" run -k "$kernel" -c 4 -m 1G --append "$QUICK" -- sh -c '
+"$H" -k "$kernel" -c 4 -m 1G -- sh -c '
 	for cpu in 0 1 2 3; do
 		taskset -c $cpu find /usr/share -type f -size -64k 2>/dev/null | head -n 150 | taskset -c $cpu xargs cat >/dev/null &
 	done

@@ -80,8 +80,8 @@ static inline void echo_config_write(struct virtio_dev *d, uint32_t off, const v
 static inline void echo_serve(struct virtio_queue *q, struct iovec *iov, const struct chain *c)
 {
 	struct cursor in = cursor_of(iov, c->n_out), out = cursor_of(iov + c->n_out, c->n_in);
-	uint32_t len = MIN(MIN(c->out_len, c->in_len), 4096u);
-	uint8_t data[4096];
+	uint32_t len = MIN(MIN(c->out_len, c->in_len), 2048u);
+	uint8_t data[2048];
 
 	if (cursor_read(&in, data, len))
 		(void)cursor_write(&out, data, len);

@@ -57,7 +57,7 @@ struct kf_elf {
 	struct {
 		Elf64_Nhdr h;
 		char name[4];
-		uint32_t desc;
+		uint32_t desc[2];
 		Elf64_Nhdr h2;
 		char name2[4];
 		uint64_t desc2;
@@ -86,7 +86,7 @@ static inline void kf_elf(struct kf_elf *k, bool pvh)
 				 .p_filesz = sizeof(k->data), .p_memsz = 0x100000 };
 	k->ph[2] = (Elf64_Phdr){ .p_type = PT_NOTE, .p_offset = offsetof(struct kf_elf, note),
 				 .p_filesz = sizeof(k->note), .p_memsz = sizeof(k->note) };
-	k->note.h = (Elf64_Nhdr){ .n_namesz = 4, .n_descsz = 4, .n_type = 6 };
+	k->note.h = (Elf64_Nhdr){ .n_namesz = 4, .n_descsz = 8, .n_type = 6 };
 	memcpy(k->note.name, "Xen", 4);
 	k->note.h2 = (Elf64_Nhdr){ .n_namesz = 4, .n_descsz = 8, .n_type = pvh ? 18 : 7 };
 	memcpy(k->note.name2, "Xen", 4);

@@ -232,7 +232,7 @@ static inline uint16_t ring_add_indirect(struct ring *r, uint64_t table_gpa, con
 static inline uint16_t ring_add_bytes(struct ring *r, uint64_t table_gpa, const struct seg *s,
 				      unsigned n)
 {
-	struct seg byte[RING_SEGS_MAX];
+	static struct seg byte[RING_SEGS_MAX]; /* large for a stack; one thread at a time */
 	unsigned k = 0;
 
 	for (unsigned i = 0; i < n; i++)

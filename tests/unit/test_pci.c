@@ -1,10 +1,10 @@
 /* PCI host bridge, config space, BARs, MSI-X (devices/pci.h), without a VM. */
-#include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "tests/unit/fixture.h"
 #include "tests/unit/pci.h"
 #include "tests/unit/ring.h"
 
@@ -177,7 +177,7 @@ END_TEST
 
 START_TEST(capabilities_form_a_list)
 {
-	struct card other;
+	static struct card other;
 	unsigned a, b, c;
 
 	card_init(&other);
@@ -362,7 +362,7 @@ END_TEST
 
 START_TEST(window_runs_out_cleanly)
 {
-	struct card big;
+	static struct card big;
 	uint64_t used = board.pci.window_used;
 
 	memset(&big, 0, sizeof(big));
@@ -564,7 +564,7 @@ END_TEST
 
 START_TEST(detached_function_is_gone)
 {
-	struct card other;
+	static struct card other;
 
 	card_init(&other);
 	ck_assert_int_eq(pci_attach(&board.pci, &other.f), 0);
@@ -578,50 +578,22 @@ START_TEST(detached_function_is_gone)
 }
 END_TEST
 
-static void add_tests(TCase *t)
-{
-	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_add_test(t, bridge_is_in_slot_0);
-	tcase_add_test(t, header_shows_ids_class_and_interrupt);
-	tcase_add_test(t, what_does_not_exist_reads_as_ones_and_ignores_writes);
-	tcase_add_test(t, config_answers_every_width_and_alignment);
-	tcase_add_test(t, read_only_registers_stay);
-	tcase_add_test(t, capabilities_form_a_list);
-	tcase_add_test(t, ports_reach_the_same_config);
-	tcase_add_test(t, address_port_answers_to_four_bytes_only);
-	tcase_add_test(t, data_port_needs_enable_and_an_existing_bus);
-	tcase_add_test(t, bars_show_their_size_and_keep_their_address);
-	tcase_add_test(t, bars_get_addresses_inside_the_window_aligned_and_apart);
-	tcase_add_test(t, bar_answers_only_with_memory_decode_on);
-	tcase_add_test(t, bar_handlers_run_without_the_pci_lock);
-	tcase_add_test(t, moved_bar_answers_at_its_new_place);
-	tcase_add_test(t, bar_outside_the_window_answers_nowhere);
-	tcase_add_test(t, access_across_the_end_of_a_bar_is_nobodys);
-	tcase_add_test(t, slots_run_out_cleanly);
-	tcase_add_test(t, window_runs_out_cleanly);
-	tcase_add_test(t, msix_capability_says_where_and_how_many);
-	tcase_add_test(t, vectors_are_masked_after_power_on);
-	tcase_add_test(t, vector_is_attached_only_when_nothing_masks_it);
-	tcase_add_test(t, masked_vector_keeps_its_pending_bit);
-	tcase_add_test(t, function_mask_keeps_pending_bits_too);
-	tcase_add_test(t, table_takes_wide_and_narrow_accesses);
-	tcase_add_test(t, every_access_to_the_msix_bar_is_safe);
-	tcase_add_test(t, wires_are_told_about_msix_and_the_pin);
-	tcase_add_test(t, reset_restores_config_and_msix);
-	tcase_add_test(t, detached_function_is_gone);
-}
-
-int main(void)
-{
-	Suite *s = suite_create("pci");
-	TCase *t = tcase_create("pci");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	add_tests(t);
-	suite_add_tcase(s, t);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+SUITE_MAIN_FIXTURE("pci", 30, setup, teardown, bridge_is_in_slot_0,
+		   header_shows_ids_class_and_interrupt,
+		   what_does_not_exist_reads_as_ones_and_ignores_writes,
+		   config_answers_every_width_and_alignment, read_only_registers_stay,
+		   capabilities_form_a_list, ports_reach_the_same_config,
+		   address_port_answers_to_four_bytes_only,
+		   data_port_needs_enable_and_an_existing_bus,
+		   bars_show_their_size_and_keep_their_address,
+		   bars_get_addresses_inside_the_window_aligned_and_apart,
+		   bar_answers_only_with_memory_decode_on, bar_handlers_run_without_the_pci_lock,
+		   moved_bar_answers_at_its_new_place, bar_outside_the_window_answers_nowhere,
+		   access_across_the_end_of_a_bar_is_nobodys, slots_run_out_cleanly,
+		   window_runs_out_cleanly, msix_capability_says_where_and_how_many,
+		   vectors_are_masked_after_power_on,
+		   vector_is_attached_only_when_nothing_masks_it,
+		   masked_vector_keeps_its_pending_bit, function_mask_keeps_pending_bits_too,
+		   table_takes_wide_and_narrow_accesses, every_access_to_the_msix_bar_is_safe,
+		   wires_are_told_about_msix_and_the_pin, reset_restores_config_and_msix,
+		   detached_function_is_gone)

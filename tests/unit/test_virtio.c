@@ -1,10 +1,10 @@
 /* Device life and its threads (devices/virtio.h), with the echo device. */
-#include <check.h>
 #include <linux/virtio_config.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
 #include "tests/unit/echo.h"
+#include "tests/unit/fixture.h"
 #include "vmm/irq.h"
 
 #define ACKNOWLEDGE VIRTIO_CONFIG_S_ACKNOWLEDGE
@@ -712,56 +712,27 @@ START_TEST(counters_come_as_json)
 }
 END_TEST
 
-static void add_tests(TCase *t)
-{
-	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 30);
-	tcase_add_test(t, features_ok_is_refused_for_bits_not_offered);
-	tcase_add_test(t, features_ok_needs_version_1);
-	tcase_add_test(t, features_are_frozen_after_features_ok);
-	tcase_add_test(t, driver_ok_without_features_ok_starts_nothing);
-	tcase_add_test(t, driver_ok_starts_only_enabled_queues);
-	tcase_add_test(t, driver_ok_with_no_queue_enabled_is_fine);
-	tcase_add_test(t, second_driver_ok_starts_nothing_again);
-	tcase_add_test(t, only_reset_clears_status_bits);
-	tcase_add_test(t, registers_are_not_settable_once_enabled_or_started);
-	tcase_add_test(t, ring_outside_ram_stops_the_start);
-	tcase_add_test(t, class_that_refuses_stops_the_start);
-	tcase_add_test(t, queue_that_refuses_stops_the_start);
-	tcase_add_test(t, requests_are_answered_on_every_queue);
-	tcase_add_test(t, kick_before_driver_ok_is_not_lost);
-	tcase_add_test(t, request_before_driver_ok_is_served_without_a_kick);
-	tcase_add_test(t, no_kick_is_lost_in_many_round_trips);
-	tcase_add_test(t, without_event_index_no_kick_is_lost_either);
-	tcase_add_test(t, more_than_a_budget_is_served_after_one_kick);
-	tcase_add_test(t, kicks_of_queues_that_do_not_run_are_ignored);
-	tcase_add_test(t, broken_ring_needs_reset_and_neighbours_go_on);
-	tcase_add_test(t, reset_returns_only_when_all_queues_have_left);
-	tcase_add_test(t, reset_without_a_start_and_twice_is_fine);
-	tcase_add_test(t, eight_queues_through_start_traffic_and_reset);
-	tcase_add_test(t, eight_queues_share_two_threads);
-	tcase_add_test(t, pin_interrupts_record_their_cause_and_vectors_do_not);
-	tcase_add_test(t, queue_without_a_vector_interrupts_nobody);
-	tcase_add_test(t, config_interrupt_changes_the_generation);
-	tcase_add_test(t, config_reads_beyond_the_end_are_zero);
-	tcase_add_test(t, config_writes_reach_the_class_only_inside);
-	tcase_add_test(t, threads_carry_the_names_of_their_queues);
-	tcase_add_test(t, launch_that_fails_leaves_no_thread);
-	tcase_add_test(t, shutdown_of_a_running_device_stops_it);
-	tcase_add_test(t, counters_come_as_json);
-}
-
-int main(void)
-{
-	Suite *s = suite_create("virtio");
-	TCase *t = tcase_create("virtio");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	add_tests(t);
-	suite_add_tcase(s, t);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+SUITE_MAIN_FIXTURE("virtio", 30, setup, teardown, features_ok_is_refused_for_bits_not_offered,
+		   features_ok_needs_version_1, features_are_frozen_after_features_ok,
+		   driver_ok_without_features_ok_starts_nothing,
+		   driver_ok_starts_only_enabled_queues, driver_ok_with_no_queue_enabled_is_fine,
+		   second_driver_ok_starts_nothing_again, only_reset_clears_status_bits,
+		   registers_are_not_settable_once_enabled_or_started,
+		   ring_outside_ram_stops_the_start, class_that_refuses_stops_the_start,
+		   queue_that_refuses_stops_the_start, requests_are_answered_on_every_queue,
+		   kick_before_driver_ok_is_not_lost,
+		   request_before_driver_ok_is_served_without_a_kick,
+		   no_kick_is_lost_in_many_round_trips,
+		   without_event_index_no_kick_is_lost_either,
+		   more_than_a_budget_is_served_after_one_kick,
+		   kicks_of_queues_that_do_not_run_are_ignored,
+		   broken_ring_needs_reset_and_neighbours_go_on,
+		   reset_returns_only_when_all_queues_have_left,
+		   reset_without_a_start_and_twice_is_fine,
+		   eight_queues_through_start_traffic_and_reset, eight_queues_share_two_threads,
+		   pin_interrupts_record_their_cause_and_vectors_do_not,
+		   queue_without_a_vector_interrupts_nobody,
+		   config_interrupt_changes_the_generation, config_reads_beyond_the_end_are_zero,
+		   config_writes_reach_the_class_only_inside,
+		   threads_carry_the_names_of_their_queues, launch_that_fails_leaves_no_thread,
+		   shutdown_of_a_running_device_stops_it, counters_come_as_json)

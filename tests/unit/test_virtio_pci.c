@@ -1,11 +1,11 @@
 /* Modern virtio-pci registers (devices/virtio_pci.h), driven as a guest would, without a VM. */
-#include <check.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_pci.h>
 #include <poll.h>
 
 #include "devices/virtio_pci.h"
 #include "tests/unit/echo.h"
+#include "tests/unit/fixture.h"
 #include "tests/unit/pci.h"
 
 #define QUEUES 4
@@ -752,53 +752,24 @@ START_TEST(vcpus_may_use_all_registers_at_once)
 }
 END_TEST
 
-static void add_tests(TCase *t)
-{
-	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 30);
-	tcase_add_test(t, function_is_a_modern_virtio_device);
-	tcase_add_test(t, areas_do_not_overlap_and_fit_the_bar);
-	tcase_add_test(t, feature_words_beyond_the_second_are_zero);
-	tcase_add_test(t, each_queue_answers_on_its_own_vector);
-	tcase_add_test(t, queues_may_share_a_vector);
-	tcase_add_test(t, vector_out_of_range_reads_back_as_none);
-	tcase_add_test(t, config_change_comes_on_its_vector);
-	tcase_add_test(t, broken_ring_shows_in_status_and_interrupts);
-	tcase_add_test(t, reset_clears_all_registers);
-	tcase_add_test(t, pin_is_used_when_msix_is_off);
-	tcase_add_test(t, pin_is_raised_again_while_a_cause_is_left);
-	tcase_add_test(t, pin_that_is_disabled_stays_silent_and_nothing_is_lost);
-	tcase_add_test(t, wires_follow_msix_on_and_off);
-	tcase_add_test(t, doorbells_move_with_the_bar);
-	tcase_add_test(t, notify_works_without_doorbells_too);
-	tcase_add_test(t, notify_of_queues_that_do_not_exist_is_ignored);
-	tcase_add_test(t, queue_registers_are_frozen_while_running);
-	tcase_add_test(t, bad_queue_sizes_are_ignored);
-	tcase_add_test(t, queue_that_does_not_exist_reads_as_size_0);
-	tcase_add_test(t, features_not_offered_leave_features_ok_clear);
-	tcase_add_test(t, every_width_at_every_offset_is_safe);
-	tcase_add_test(t, common_config_reads_alike_in_all_widths);
-	tcase_add_test(t, eight_byte_write_sets_a_whole_address);
-	tcase_add_test(t, device_config_is_read_and_written_in_any_width);
-	tcase_add_test(t, config_window_reaches_the_registers);
-	tcase_add_test(t, config_window_can_start_kick_and_reset_the_device);
-	tcase_add_test(t, config_window_refuses_bad_lengths_offsets_and_bars);
-	tcase_add_test(t, machine_reset_stops_the_device_and_unplugs_its_doorbells);
-	tcase_add_test(t, too_many_queues_are_refused);
-	tcase_add_test(t, vcpus_may_use_all_registers_at_once);
-}
-
-int main(void)
-{
-	Suite *s = suite_create("virtio_pci");
-	TCase *t = tcase_create("virtio_pci");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	add_tests(t);
-	suite_add_tcase(s, t);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+SUITE_MAIN_FIXTURE("virtio_pci", 30, setup, teardown, function_is_a_modern_virtio_device,
+		   areas_do_not_overlap_and_fit_the_bar, feature_words_beyond_the_second_are_zero,
+		   each_queue_answers_on_its_own_vector, queues_may_share_a_vector,
+		   vector_out_of_range_reads_back_as_none, config_change_comes_on_its_vector,
+		   broken_ring_shows_in_status_and_interrupts, reset_clears_all_registers,
+		   pin_is_used_when_msix_is_off, pin_is_raised_again_while_a_cause_is_left,
+		   pin_that_is_disabled_stays_silent_and_nothing_is_lost,
+		   wires_follow_msix_on_and_off, doorbells_move_with_the_bar,
+		   notify_works_without_doorbells_too,
+		   notify_of_queues_that_do_not_exist_is_ignored,
+		   queue_registers_are_frozen_while_running, bad_queue_sizes_are_ignored,
+		   queue_that_does_not_exist_reads_as_size_0,
+		   features_not_offered_leave_features_ok_clear,
+		   every_width_at_every_offset_is_safe, common_config_reads_alike_in_all_widths,
+		   eight_byte_write_sets_a_whole_address,
+		   device_config_is_read_and_written_in_any_width,
+		   config_window_reaches_the_registers,
+		   config_window_can_start_kick_and_reset_the_device,
+		   config_window_refuses_bad_lengths_offsets_and_bars,
+		   machine_reset_stops_the_device_and_unplugs_its_doorbells,
+		   too_many_queues_are_refused, vcpus_may_use_all_registers_at_once)

@@ -1,5 +1,4 @@
 /* Split ring, device side (devices/virtq.h) against a fake guest. */
-#include <check.h>
 #include <errno.h>
 #include <linux/virtio_config.h>
 #include <pthread.h>
@@ -7,6 +6,7 @@
 #include <stdlib.h>
 
 #include "devices/virtq.h"
+#include "tests/unit/fixture.h"
 #include "tests/unit/ring.h"
 
 #define EVENT_IDX (1ULL << VIRTIO_RING_F_EVENT_IDX)
@@ -187,7 +187,7 @@ END_TEST
 
 START_TEST(pop_takes_tables_longer_than_the_ring)
 {
-	struct seg s[256];
+	static struct seg s[256];
 
 	for (unsigned i = 0; i < 256; i++)
 		s[i] = (struct seg){ buf + i, 1, i >= 128 };
@@ -409,7 +409,7 @@ END_TEST
 
 static struct vring_desc *add_table(unsigned n)
 {
-	struct seg s[RING_SEGS_MAX];
+	static struct seg s[RING_SEGS_MAX];
 
 	for (unsigned i = 0; i < n; i++)
 		s[i] = (struct seg){ buf, 1, false };
@@ -546,7 +546,7 @@ END_TEST
 
 START_TEST(chain_of_too_many_segments_is_refused)
 {
-	struct seg s[VIRTQ_IOV_MAX];
+	static struct seg s[VIRTQ_IOV_MAX];
 
 	/* As many as there is room for, and one of them crosses two regions. */
 	for (unsigned i = 0; i < VIRTQ_IOV_MAX; i++)
@@ -820,70 +820,35 @@ START_TEST(flipping_descriptors_never_lead_outside_ram)
 }
 END_TEST
 
-static void add_tests(TCase *t)
-{
-	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_set_timeout(t, 30);
-	tcase_add_test(t, start_refuses_sizes_that_are_no_power_of_two_or_too_big);
-	tcase_add_test(t, start_refuses_misaligned_rings);
-	tcase_add_test(t, start_refuses_rings_partly_outside_ram);
-	tcase_add_test(t, stopped_queue_pops_an_error);
-	tcase_add_test(t, pop_of_an_empty_ring_is_zero);
-	tcase_add_test(t, pop_gives_readable_then_writable_segments);
-	tcase_add_test(t, pop_walks_indirect_tables_with_the_same_result);
-	tcase_add_test(t, pop_accepts_direct_descriptors_before_an_indirect_one);
-	tcase_add_test(t, pop_takes_tables_longer_than_the_ring);
-	tcase_add_test(t, pop_takes_unaligned_tables);
-	tcase_add_test(t, pop_tolerates_empty_descriptors);
-	tcase_add_test(t, pop_splits_a_buffer_that_crosses_two_regions);
-	tcase_add_test(t, pop_takes_one_byte_segments);
-	tcase_add_test(t, pop_takes_a_chain_as_long_as_the_ring);
-	tcase_add_test(t, ring_of_one_descriptor_works);
-	tcase_add_test(t, too_small_iov_takes_nothing);
-	tcase_add_test(t, unpop_gives_the_same_chains_again_in_order);
-	tcase_add_test(t, index_that_jumped_past_the_ring_is_refused);
-	tcase_add_test(t, index_that_went_backwards_is_refused);
-	tcase_add_test(t, full_ring_is_no_jump);
-	tcase_add_test(t, more_chains_in_hand_than_descriptors_are_refused);
-	tcase_add_test(t, head_outside_the_ring_is_refused);
-	tcase_add_test(t, next_outside_the_ring_is_refused);
-	tcase_add_test(t, self_loop_is_refused);
-	tcase_add_test(t, two_cycle_is_refused);
-	tcase_add_test(t, loop_in_an_indirect_table_is_refused);
-	tcase_add_test(t, next_outside_an_indirect_table_is_refused);
-	tcase_add_test(t, indirect_inside_indirect_is_refused);
-	tcase_add_test(t, indirect_with_next_is_refused);
-	tcase_add_test(t, indirect_of_impossible_length_is_refused);
-	tcase_add_test(t, indirect_outside_ram_is_refused);
-	tcase_add_test(t, indirect_that_was_not_negotiated_is_refused);
-	tcase_add_test(t, readable_after_writable_is_refused);
-	tcase_add_test(t, buffer_outside_ram_is_refused);
-	tcase_add_test(t, chain_of_four_gib_is_refused);
-	tcase_add_test(t, chain_of_too_many_segments_is_refused);
-	tcase_add_test(t, pushes_show_only_after_publish);
-	tcase_add_test(t, publish_of_nothing_wants_no_interrupt);
-	tcase_add_test(t, without_event_index_flags_decide_about_interrupts);
-	tcase_add_test(t, interrupt_comes_when_the_batch_passes_used_event);
-	tcase_add_test(t, event_index_is_right_at_every_distance_and_at_the_wrap);
-	tcase_add_test(t, indices_wrap_without_loss);
-	tcase_add_test(t, muted_event_index_queue_gets_no_kicks_while_draining);
-	tcase_add_test(t, muted_flags_queue_gets_no_kicks_while_draining);
-	tcase_add_test(t, unmute_sees_what_came_while_muted);
-	tcase_add_test(t, kicks_come_at_every_index_up_to_the_wrap);
-	tcase_add_test(t, flipping_descriptors_never_lead_outside_ram);
-}
-
-int main(void)
-{
-	Suite *s = suite_create("virtq");
-	TCase *t = tcase_create("virtq");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	add_tests(t);
-	suite_add_tcase(s, t);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+SUITE_MAIN_FIXTURE("virtq", 30, setup, teardown,
+		   start_refuses_sizes_that_are_no_power_of_two_or_too_big,
+		   start_refuses_misaligned_rings, start_refuses_rings_partly_outside_ram,
+		   stopped_queue_pops_an_error, pop_of_an_empty_ring_is_zero,
+		   pop_gives_readable_then_writable_segments,
+		   pop_walks_indirect_tables_with_the_same_result,
+		   pop_accepts_direct_descriptors_before_an_indirect_one,
+		   pop_takes_tables_longer_than_the_ring, pop_takes_unaligned_tables,
+		   pop_tolerates_empty_descriptors, pop_splits_a_buffer_that_crosses_two_regions,
+		   pop_takes_one_byte_segments, pop_takes_a_chain_as_long_as_the_ring,
+		   ring_of_one_descriptor_works, too_small_iov_takes_nothing,
+		   unpop_gives_the_same_chains_again_in_order,
+		   index_that_jumped_past_the_ring_is_refused,
+		   index_that_went_backwards_is_refused, full_ring_is_no_jump,
+		   more_chains_in_hand_than_descriptors_are_refused,
+		   head_outside_the_ring_is_refused, next_outside_the_ring_is_refused,
+		   self_loop_is_refused, two_cycle_is_refused,
+		   loop_in_an_indirect_table_is_refused,
+		   next_outside_an_indirect_table_is_refused, indirect_inside_indirect_is_refused,
+		   indirect_with_next_is_refused, indirect_of_impossible_length_is_refused,
+		   indirect_outside_ram_is_refused, indirect_that_was_not_negotiated_is_refused,
+		   readable_after_writable_is_refused, buffer_outside_ram_is_refused,
+		   chain_of_four_gib_is_refused, chain_of_too_many_segments_is_refused,
+		   pushes_show_only_after_publish, publish_of_nothing_wants_no_interrupt,
+		   without_event_index_flags_decide_about_interrupts,
+		   interrupt_comes_when_the_batch_passes_used_event,
+		   event_index_is_right_at_every_distance_and_at_the_wrap,
+		   indices_wrap_without_loss,
+		   muted_event_index_queue_gets_no_kicks_while_draining,
+		   muted_flags_queue_gets_no_kicks_while_draining,
+		   unmute_sees_what_came_while_muted, kicks_come_at_every_index_up_to_the_wrap,
+		   flipping_descriptors_never_lead_outside_ram)
