@@ -183,6 +183,8 @@ docs: build/heddle
 	@tests/docs.sh build/heddle
 tidy: $(B)/libheddle.a $(B)/agent
 	@tests/tidy.sh $(SRC) $(AGENT_SRC)
+musl:
+	@tests/musl.sh $(SRC)
 format-check:
 	@tests/format.sh
 

@@ -1,30 +1,31 @@
 /*
  * heddle's end of the channel: see channel.h.
  *
- * A file server for the smallest of FUSE file systems: a root folder with five files.  The files are opened
- * with direct I/O and as streams, so the guest's kernel passes every read and write on as it is, without
- * offset, size or cache.  An answer that must wait keeps its request (FS_LATER):
+ * A file server for the smallest of FUSE file systems: a root folder with five files.  The files
+ * are opened with direct I/O and as streams, so the guest's kernel passes every read and write on
+ * as it is, without offset, size or cache.  An answer that must wait keeps its request (FS_LATER):
  *
  *	1. channel_serve() copies the headers once, checks them, and looks the opcode up in a table.
- *	2. READ and WRITE go to a port, one for each file.  A port answers at once when it can and nothing is
- *	   queued before; else the request joins the port's queue and the port watches its descriptor.
- *	3. port_run(), when the descriptor is ready (or an event has come), works the queue off in order
- *	   until it would have to wait again.
+ *	2. READ and WRITE go to a port, one for each file.  A port answers at once when it can and
+ *	   nothing is queued before; else the request joins the port's queue and the port watches
+ *	   its descriptor.
+ *	3. port_run(), when the descriptor is ready (or an event has come), works the queue off in
+ *	   order until it would have to wait again.
  *	4. channel_end() forgets what is queued: the ring is going away.
  *
- * The guest is not trusted: every length is taken from the buffers that are really there, and a port keeps
- * at most PORT_QUEUE requests; more are answered EAGAIN.  A real agent has one request per file.
+ * The guest is not trusted: every length is taken from the buffers that are really there, and a
+ * port keeps at most PORT_QUEUE requests; more are answered EAGAIN.  A real agent has one request
+ * per file.
  *
- * Between threads: the signals and the size that main wants to pass on are two atomic words, in which
- * everything coalesces, and an eventfd.  All else belongs to the I/O thread.
+ * Between threads: the signals and the size that main wants to pass on are two atomic words, in
+ * which everything coalesces, and an eventfd.  All else belongs to the I/O thread.
  */
 #include "devices/channel.h"
 
-#include "devices/stream.h"
 #include "vmm/base.h"
 #include "vmm/log.h"
+#include "vmm/stream.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <linux/fuse.h>
@@ -51,7 +52,7 @@ enum { PORT_STDIN, PORT_STDOUT, PORT_STDERR, PORT_EVENTS, PORT_STATUS, N_PORTS }
 #define NODE_OF(port) ((port) + FUSE_ROOT_ID + 1)
 
 static const char *const port_name[N_PORTS] = {
-	[PORT_STDIN] = "stdin",   [PORT_STDOUT] = "stdout", [PORT_STDERR] = "stderr",
+	[PORT_STDIN] = "stdin",	  [PORT_STDOUT] = "stdout", [PORT_STDERR] = "stderr",
 	[PORT_EVENTS] = "events", [PORT_STATUS] = "status",
 };
 
@@ -98,7 +99,7 @@ struct call {
 	struct cursor out;
 };
 
-/* --- replies ------------------------------------------------------------------------------------- */
+/* --- replies ---------------------------------------------------------------------------------- */
 
 static ssize_t reply(struct cursor *out, uint64_t unique, int err, const void *body, size_t len)
 {
@@ -124,7 +125,7 @@ static ssize_t reply_body(struct call *k, const void *body, size_t len)
 	return reply(&k->out, k->h.unique, 0, body, len);
 }
 
-/* --- events -------------------------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 
 static const uint64_t stop_signals = 1ull << (SIGSTOP - 1) | 1ull << (SIGTSTP - 1) |
 				     1ull << (SIGTTIN - 1) | 1ull << (SIGTTOU - 1);
@@ -155,7 +156,10 @@ void channel_signal(struct channel *c, int sig)
 	channel_wake(c);
 }
 
-/* The flag is set after the size and cleared before it is read: a change in between is seen next time. */
+/*
+ * The flag is set after the size and cleared before it is read: a change in between is seen next
+ * time.
+ */
 void channel_winsize(struct channel *c, unsigned rows, unsigned columns)
 {
 	rows = MIN(rows, 0xffffu);
@@ -192,7 +196,7 @@ static bool event_take(struct channel *c, struct channel_event *e)
 	return false;
 }
 
-/* --- ports: one request ---------------------------------------------------------------------------- */
+/* --- ports: one request ----------------------------------------------------------------------- */
 
 /* An event is taken only when it can be delivered whole. */
 static ssize_t events_read(struct port *p, const struct waiting *w, struct cursor *out)
@@ -230,7 +234,9 @@ static ssize_t stream_read(struct port *p, const struct waiting *w, struct curso
 	return h.len;
 }
 
-/* The guest's end of a broken pipe is normal; a full disk the person at the terminal wants to know. */
+/*
+ * The guest's end of a broken pipe is normal; a full disk the person at the terminal wants to know.
+ */
 static void port_complain(struct port *p, int err)
 {
 	if (err != -EPIPE && !p->complained)
@@ -276,12 +282,12 @@ static ssize_t port_try(struct port *p, struct waiting *w, const struct cursor *
 	}
 }
 
-/* --- ports: the queue ------------------------------------------------------------------------------ */
+/* --- ports: the queue ------------------------------------------------------------------------- */
 
 /*
  * Watch, or stop watching, whatever will let the oldest request go on.  The events port watches its
- * eventfd all the time.  A terminal that another job reads from would be ready all the time: the timer
- * asks instead.
+ * eventfd all the time.  A terminal that another job reads from would be ready all the time: the
+ * timer asks instead.
  */
 static void port_arm(struct port *p)
 {
@@ -314,7 +320,10 @@ static size_t request_header_len(const struct port *p)
 	       (writes ? sizeof(struct fuse_write_in) : sizeof(struct fuse_read_in));
 }
 
-/* Work the queue off.  A request leaves it before it is completed: completing may bring the next one. */
+/*
+ * Work the queue off.  A request leaves it before it is completed: completing may bring the next
+ * one.
+ */
 static void port_run(struct port *p)
 {
 	for (size_t moved = 0; p->n > 0 && moved < PASS_MAX;) {
@@ -337,6 +346,7 @@ static void port_run(struct port *p)
 
 static void port_ready(struct watch *watch, uint32_t events)
 {
+	(void)events;
 	port_run(container_of(watch, struct port, watch));
 }
 
@@ -344,6 +354,7 @@ static void events_ready(struct watch *watch, uint32_t events)
 {
 	uint64_t count;
 
+	(void)events;
 	(void)!read(watch->fd, &count, sizeof(count));
 	port_run(container_of(watch, struct port, watch));
 }
@@ -353,6 +364,7 @@ static void timer_ready(struct watch *watch, uint32_t events)
 	struct channel *c = container_of(watch, struct channel, timer);
 	uint64_t count;
 
+	(void)events;
 	(void)!read(watch->fd, &count, sizeof(count));
 	port_run(&c->port[PORT_STDIN]);
 }
@@ -372,7 +384,7 @@ static ssize_t port_request(struct port *p, struct call *k, size_t len)
 	return FS_LATER;
 }
 
-/* --- opcodes --------------------------------------------------------------------------------------- */
+/* --- opcodes ---------------------------------------------------------------------------------- */
 
 /* The port a call is about; NULL for the root and for ids nobody got from us. */
 static struct port *call_port(struct call *k)
@@ -398,7 +410,10 @@ static ssize_t op_init(struct call *k)
 
 	if (!cursor_read(&k->in, &in, v1_len))
 		return reply_error(k, -EINVAL);
-	/* 7.31: what virtio-fs began with.  A guest with a newer major version asks again with ours. */
+	/*
+	 * 7.31: what virtio-fs began with.  A guest with a newer major version asks again with
+	 * ours.
+	 */
 	if (in.major < FUSE_KERNEL_VERSION || (in.major == FUSE_KERNEL_VERSION && in.minor < 31))
 		return reply_error(k, -EPROTO);
 	out.minor = MIN(in.minor, (uint32_t)FUSE_KERNEL_MINOR_VERSION);
@@ -560,27 +575,36 @@ static ssize_t op_ok(struct call *k)
 
 static ssize_t op_no_reply(struct call *k)
 {
+	(void)k;
 	return 0;
 }
 
 static ssize_t (*const op_table[])(struct call *k) = {
-	[FUSE_INIT] = op_init,           [FUSE_LOOKUP] = op_lookup,
-	[FUSE_GETATTR] = op_getattr,     [FUSE_SETATTR] = op_getattr,
-	[FUSE_OPEN] = op_open,           [FUSE_READ] = op_read,
-	[FUSE_WRITE] = op_write,         [FUSE_RELEASE] = op_ok,
-	[FUSE_STATFS] = op_statfs,       [FUSE_INTERRUPT] = op_interrupt,
-	[FUSE_DESTROY] = op_ok,          [FUSE_FORGET] = op_no_reply,
+	[FUSE_INIT] = op_init,
+	[FUSE_LOOKUP] = op_lookup,
+	[FUSE_GETATTR] = op_getattr,
+	[FUSE_SETATTR] = op_getattr,
+	[FUSE_OPEN] = op_open,
+	[FUSE_READ] = op_read,
+	[FUSE_WRITE] = op_write,
+	[FUSE_RELEASE] = op_ok,
+	[FUSE_STATFS] = op_statfs,
+	[FUSE_INTERRUPT] = op_interrupt,
+	[FUSE_DESTROY] = op_ok,
+	[FUSE_FORGET] = op_no_reply,
 	[FUSE_BATCH_FORGET] = op_no_reply,
 };
 
-/* --- struct fs_server ------------------------------------------------------------------------------ */
+/* --- struct fs_server ------------------------------------------------------------------------- */
 
 static ssize_t channel_serve(void *server, void *worker, struct fs_request *r, struct cursor *in,
 			     struct cursor *out)
 {
 	struct channel *c = server;
-	struct call k = { .c = c, .r = r, .hiprio = worker == &c->worker[0], .in = *in, .out = *out };
-	ssize_t (*op)(struct call *k) = NULL;
+	struct call k = {
+		.c = c, .r = r, .hiprio = worker == &c->worker[0], .in = *in, .out = *out
+	};
+	ssize_t (*op)(struct call * k) = NULL;
 
 	if (!cursor_read(&k.in, &k.h, sizeof(k.h)))
 		return -EPROTO;
@@ -621,6 +645,7 @@ static void channel_end(void *server, void *worker)
 /* Nothing is remembered of nodes and handles: they are the same for every guest. */
 static void channel_reset(void *server)
 {
+	(void)server;
 }
 
 const struct fs_server channel_fs_server = {
@@ -630,7 +655,7 @@ const struct fs_server channel_fs_server = {
 	.reset = channel_reset,
 };
 
-/* --- life ------------------------------------------------------------------------------------------ */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static int channel_open_streams(struct channel *c)
 {

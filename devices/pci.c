@@ -2,19 +2,22 @@
  * PCI host bridge and config space: see pci.h.
  *
  * Theory of operation.
- *   1. A guest reaches config space by ECAM (one 4 KiB page per function, of which the first 256 bytes
- *      exist) or by address and data port.  Both end in config_read/config_write.
- *   2. Config space is a byte array with a mask of writable bits beside it.  That alone gives the BAR
- *      sizing protocol: the size bits of a BAR are not writable, so all ones read back as the size.
+ *   1. A guest reaches config space by ECAM (one 4 KiB page per function, of which the first 256
+ *      bytes exist) or by address and data port.  Both end in config_read/config_write.
+ *   2. Config space is a byte array with a mask of writable bits beside it.  That alone gives the
+ *      BAR sizing protocol: the size bits of a BAR are not writable, so all ones read back as the
+ *      size.
  *   3. After a write, whatever depends on config is worked out again: where BARs answer
  *      (bars_update) and how interrupts travel (msix_config_written).
- *   4. The whole BAR window is one range of the MMIO bus; window_find looks up the BAR under the lock,
- *      and the handler runs without it: a device reset waits for I/O threads, which must not stop the
- *      other vCPUs' config accesses.  Functions stay until the vCPUs are gone, so the pointer lasts.
+ *   4. The whole BAR window is one range of the MMIO bus; window_find looks up the BAR under the
+ *      lock, and the handler runs without it: a device reset waits for I/O threads, which must not
+ *      stop the other vCPUs' config accesses.  Functions stay until the vCPUs are gone, so the
+ *      pointer lasts.
  *
- * A BAR answers only with memory decode on and only inside the window, so that a guest cannot move one
- * (with its doorbells) over RAM or another device.  Two BARs at one address: the lower slot answers.
- * Bus numbers, functions and registers that do not exist read as all ones and ignore writes.
+ * A BAR answers only with memory decode on and only inside the window, so that a guest cannot move
+ * one (with its doorbells) over RAM or another device.  Two BARs at one address: the lower slot
+ * answers. Bus numbers, functions and registers that do not exist read as all ones and ignore
+ * writes.
  */
 #include "devices/pci.h"
 
@@ -65,17 +68,23 @@ static uint32_t get32(const uint8_t *p)
 	return v;
 }
 
+/* Config offset of BAR i. */
+static unsigned bar_reg(unsigned i)
+{
+	return PCI_BASE_ADDRESS_0 + 4 * i;
+}
+
 static bool overlaps(uint32_t off, uint32_t len, uint32_t reg, uint32_t reg_len)
 {
 	return off < reg + reg_len && reg < off + len;
 }
 
-/* --- what depends on config ----------------------------------------------------------------------- */
+/* --- what depends on config ------------------------------------------------------------------- */
 
 static uint64_t bar_decode(const struct pci_function *f, unsigned i)
 {
 	const struct pci_host *h = f->host;
-	uint64_t addr = get32(f->config + PCI_BASE_ADDRESS_0 + 4 * i) & ~0xfu;
+	uint64_t addr = get32(f->config + bar_reg(i)) & ~0xfu;
 
 	if (!(get16(f->config + PCI_COMMAND) & PCI_COMMAND_MEMORY) || addr < h->window_gpa ||
 	    addr + f->bar[i].size > h->window_gpa + h->window_len)
@@ -119,7 +128,7 @@ static void config_changed(struct pci_function *f, uint32_t off, uint32_t len)
 		f->config_written(f, off, len);
 }
 
-/* --- config accesses -------------------------------------------------------------------------------- */
+/* --- config accesses -------------------------------------------------------------------------- */
 
 static void config_read(struct pci_host *h, unsigned devfn, uint32_t off, void *p, uint32_t len)
 {
@@ -135,7 +144,8 @@ static void config_read(struct pci_host *h, unsigned devfn, uint32_t off, void *
 	pthread_mutex_unlock(&h->lock);
 }
 
-static void config_write(struct pci_host *h, unsigned devfn, uint32_t off, const void *p, uint32_t len)
+static void config_write(struct pci_host *h, unsigned devfn, uint32_t off, const void *p,
+			 uint32_t len)
 {
 	struct pci_function *f = devfn & 7 ? NULL : h->slot[devfn >> 3];
 	const uint8_t *from = p;
@@ -163,7 +173,8 @@ static void ecam_write(void *ctx, uint64_t off, const void *p, uint32_t len)
 }
 
 /* The selected function and register, or false: disabled, or a bus that does not exist. */
-static bool port_target(struct pci_host *h, uint64_t off, uint32_t len, unsigned *devfn, uint32_t *reg)
+static bool port_target(struct pci_host *h, uint64_t off, uint32_t len, unsigned *devfn,
+			uint32_t *reg)
 {
 	uint32_t a;
 
@@ -207,7 +218,7 @@ static void port_write(void *ctx, uint64_t off, const void *p, uint32_t len)
 	}
 }
 
-/* --- BAR accesses ----------------------------------------------------------------------------------- */
+/* --- BAR accesses ----------------------------------------------------------------------------- */
 
 /* *off: from the window's start; becomes the offset in the BAR. */
 static struct pci_bar *window_find(struct pci_host *h, uint64_t *off, uint32_t len,
@@ -252,10 +263,10 @@ static void window_write(void *ctx, uint64_t off, const void *p, uint32_t len)
 		b->write(f, off, p, len);
 }
 
-/* --- building a function ---------------------------------------------------------------------------- */
+/* --- building a function ---------------------------------------------------------------------- */
 
-void pci_function_init(struct pci_function *f, uint16_t vendor, uint16_t device, uint32_t class_code,
-		       uint16_t sub_vendor, uint16_t sub_device)
+void pci_function_init(struct pci_function *f, uint16_t vendor, uint16_t device,
+		       uint32_t class_code, uint16_t sub_vendor, uint16_t sub_device)
 {
 	memset(f, 0, sizeof(*f));
 	f->intx = (struct irq_line){ .trigger_fd = -1, .resample_fd = -1 };
@@ -289,10 +300,10 @@ void pci_add_bar(struct pci_function *f, unsigned i, const struct pci_bar *bar)
 	assert(i < PCI_BARS && bar->size >= 4096 && !(bar->size & (bar->size - 1)));
 	f->bar[i] = *bar;
 	f->bar[i].addr = 0;
-	put32(f->writable + PCI_BASE_ADDRESS_0 + 4 * i, ~(bar->size - 1));
+	put32(f->writable + bar_reg(i), ~(bar->size - 1));
 }
 
-/* --- attach, detach, reset -------------------------------------------------------------------------- */
+/* --- attach, detach, reset -------------------------------------------------------------------- */
 
 static int attach_bars(struct pci_host *h, struct pci_function *f)
 {
@@ -307,7 +318,7 @@ static int attach_bars(struct pci_host *h, struct pci_function *f)
 		used = addr + f->bar[i].size - h->window_gpa;
 		if (used > h->window_len)
 			return -ENOSPC;
-		put32(f->config + PCI_BASE_ADDRESS_0 + 4 * i, (uint32_t)addr);
+		put32(f->config + bar_reg(i), (uint32_t)addr);
 	}
 	h->window_used = used;
 	return 0;

@@ -1,11 +1,12 @@
 /*
- * PCI host bridge and functions (PCI Local Bus 3.0; PCI Express Base, "Enhanced Configuration Access
- * Mechanism"): one bus, config space by ECAM and by ports 0xcf8/0xcfc, memory BARs with addresses given
- * by heddle (there is no firmware) that the guest may move, MSI-X table and pending bits, INTx.
+ * PCI host bridge and functions (PCI Local Bus 3.0; PCI Express Base, "Enhanced Configuration
+ * Access Mechanism"): one bus, config space by ECAM and by ports 0xcf8/0xcfc, memory BARs with
+ * addresses given by heddle (there is no firmware) that the guest may move, MSI-X table and pending
+ * bits, INTx.
  *
  * Everything here runs on vCPU threads (creation and destruction on main).  One lock guards config
- * spaces, BAR addresses and MSI-X tables; the handlers of a function's BARs run without it.  I/O threads
- * never come here.  Lock order: pci lock, then a device's cfg_lock, then irq lock.
+ * spaces, BAR addresses and MSI-X tables; the handlers of a function's BARs run without it.  I/O
+ * threads never come here.  Lock order: pci lock, then a device's cfg_lock, then irq lock.
  */
 #ifndef DEVICES_PCI_H
 #define DEVICES_PCI_H
@@ -25,13 +26,15 @@
 struct pci_function;
 
 struct pci_bar {
-	uint32_t size; /* power of two >= 4096; 0 = no BAR.  All are 32-bit memory, not prefetchable. */
+	uint32_t size; /* power of two >= 4096; 0 = no BAR.  32-bit memory, not prefetchable */
 	uint64_t addr; /* where it answers now; 0 = decode off, or outside the window */
-	/* off from the BAR's start; len 1, 2, 4, 8, any alignment, all of it inside; vCPU thread, pci
-	 * lock not held.  read fills all bytes. */
+	/* off from the BAR's start; len 1, 2, 4, 8, any alignment, all of it inside; vCPU thread,
+	 * pci lock not held.  read fills all bytes. */
 	void (*read)(struct pci_function *f, uint64_t off, void *p, uint32_t len);
 	void (*write)(struct pci_function *f, uint64_t off, const void *p, uint32_t len);
-	/* The BAR now answers at addr (0: no more).  Pci lock held.  For doorbells.  May be NULL. */
+	/*
+	 * The BAR now answers at addr (0: no more).  Pci lock held.  For doorbells.  May be NULL.
+	 */
 	void (*moved)(struct pci_function *f, uint64_t addr);
 };
 
@@ -60,7 +63,8 @@ struct pci_function {
 	void (*config_reading)(struct pci_function *f, uint32_t off, uint32_t len);
 	/* MSI-X or INTx was enabled or disabled; pci lock held.  May be NULL. */
 	void (*wires_changed)(struct pci_function *f);
-	/* From pci_host_reset, before config is restored; pci lock held, vCPUs stopped.  May be NULL. */
+	/* From pci_host_reset, before config is restored; pci lock held, vCPUs stopped.  May be
+	 * NULL. */
 	void (*reset)(struct pci_function *f);
 };
 
@@ -69,7 +73,7 @@ struct pci_host {
 	struct irq *irq;
 	uint64_t window_gpa, window_len; /* for BARs, below 4 GiB */
 	uint64_t window_used;
-	uint32_t intx_gsi[4];            /* a function in slot s raises intx_gsi[s % 4] by its INTA */
+	uint32_t intx_gsi[4];            /* INTA of slot s raises intx_gsi[s % 4] */
 	uint32_t port_address;           /* 0xcf8 */
 	struct pci_function *slot[PCI_SLOTS];
 	struct pci_function bridge;      /* slot 0 */
@@ -89,10 +93,10 @@ int pci_host_create(struct pci_host *h, const struct pci_host_opts *o, struct bu
 void pci_host_destroy(struct pci_host *h);
 
 /* Clear f and fill its header. */
-void pci_function_init(struct pci_function *f, uint16_t vendor, uint16_t device, uint32_t class_code,
-		       uint16_t sub_vendor, uint16_t sub_device);
-/* Reserve a capability of len bytes (id and next included); returns its config offset.  Read-only for
- * the guest unless the caller sets writable bits. */
+void pci_function_init(struct pci_function *f, uint16_t vendor, uint16_t device,
+		       uint32_t class_code, uint16_t sub_vendor, uint16_t sub_device);
+/* Reserve a capability of len bytes (id and next included); returns its config offset.  Read-only
+ * for the guest unless the caller sets writable bits. */
 unsigned pci_add_capability(struct pci_function *f, uint8_t id, unsigned len);
 /* BAR i of size bytes; *bar is copied. */
 void pci_add_bar(struct pci_function *f, unsigned i, const struct pci_bar *bar);
@@ -105,8 +109,8 @@ int pci_attach(struct pci_host *h, struct pci_function *f);
 /* vCPUs are gone.  Closes the interrupt lines: nobody may signal them any more. */
 void pci_detach(struct pci_function *f);
 
-/* INTx is the function's interrupt now: MSI-X is off and the guest did not disable the pin.  Pci lock
- * held, or from wires_changed. */
+/* INTx is the function's interrupt now: MSI-X is off and the guest did not disable the pin.  Pci
+ * lock held, or from wires_changed. */
 bool pci_intx_enabled(const struct pci_function *f);
 
 /* Guest reset: config space back to its state after attach, MSI-X table cleared.  vCPUs stopped. */

@@ -2,12 +2,12 @@
  * MSI-X: see pci_msix.h and PCI Local Bus 3.0, "MSI-X Capability and Table Structure".
  *
  * A vector is an eventfd (vmm/irq.h) which an I/O thread writes without knowing about masks.  It is
- * attached to KVM exactly while the vector may fire: MSI-X enabled, neither the function nor the entry
- * masked.  Otherwise the eventfd's counter keeps the signal: that is the pending bit, shown in the PBA
- * and delivered at unmask.
+ * attached to KVM exactly while the vector may fire: MSI-X enabled, neither the function nor the
+ * entry masked.  Otherwise the eventfd's counter keeps the signal: that is the pending bit, shown
+ * in the PBA and delivered at unmask.
  *
- * The table answers to accesses of any width, though drivers use 4 and 8 bytes: bytes are merged into
- * the entry, then each touched entry is worked out again.
+ * The table answers to accesses of any width, though drivers use 4 and 8 bytes: bytes are merged
+ * into the entry, then each touched entry is worked out again.
  */
 #include "devices/pci_msix.h"
 
@@ -21,12 +21,17 @@
 
 #define ENTRY_CONTROL 3 /* index of the control word in a table entry */
 
+static uint32_t table_len(const struct pci_msix *m)
+{
+	return m->n * PCI_MSIX_ENTRY_SIZE;
+}
+
 /* Table and PBA get half of the BAR each. */
 static uint32_t msix_half(const struct pci_msix *m)
 {
 	uint32_t half = 2048;
 
-	while (half < m->n * PCI_MSIX_ENTRY_SIZE)
+	while (half < table_len(m))
 		half *= 2;
 	return half;
 }
@@ -42,8 +47,8 @@ static void msix_update(struct pci_function *f, unsigned i)
 			      (uint32_t)f->slot << 3, masked);
 
 	if (err)
-		log_limited(LOG_LEVEL_WARN, "PCI slot %u: cannot route MSI-X vector %u: %s", f->slot, i,
-			    strerror(-err));
+		log_limited(LOG_LEVEL_WARN, "PCI slot %u: cannot route MSI-X vector %u: %s",
+			    f->slot, i, strerror(-err));
 }
 
 void msix_config_written(struct pci_function *f, uint16_t control)
@@ -61,10 +66,11 @@ void msix_config_written(struct pci_function *f, uint16_t control)
 
 static void table_write(struct pci_function *f, uint32_t off, const void *p, uint32_t len)
 {
+	unsigned first = off / PCI_MSIX_ENTRY_SIZE, last = (off + len - 1) / PCI_MSIX_ENTRY_SIZE;
 	struct pci_msix *m = &f->msix;
 
 	memcpy((uint8_t *)m->table + off, p, len);
-	for (unsigned i = off / PCI_MSIX_ENTRY_SIZE; i <= (off + len - 1) / PCI_MSIX_ENTRY_SIZE; i++) {
+	for (unsigned i = first; i <= last; i++) {
 		m->table[i][ENTRY_CONTROL] &= PCI_MSIX_ENTRY_CTRL_MASKBIT;
 		msix_update(f, i);
 	}
@@ -72,7 +78,7 @@ static void table_write(struct pci_function *f, uint32_t off, const void *p, uin
 
 static void msix_bar_write(struct pci_function *f, uint64_t off, const void *p, uint32_t len)
 {
-	if (off + len > f->msix.n * PCI_MSIX_ENTRY_SIZE)
+	if (off + len > table_len(&f->msix))
 		return;
 	pthread_mutex_lock(&f->host->lock);
 	table_write(f, (uint32_t)off, p, len);
@@ -97,7 +103,7 @@ static void msix_bar_read(struct pci_function *f, uint64_t off, void *p, uint32_
 
 	memset(p, 0, len);
 	pthread_mutex_lock(&f->host->lock);
-	if (off + len <= m->n * PCI_MSIX_ENTRY_SIZE)
+	if (off + len <= table_len(m))
 		memcpy(p, (const uint8_t *)m->table + off, len);
 	else if (off >= half)
 		for (uint32_t i = 0; i < len; i++)
@@ -115,7 +121,8 @@ static void msix_clear_table(struct pci_msix *m)
 void pci_add_msix(struct pci_function *f, unsigned i, unsigned n)
 {
 	struct pci_msix *m = &f->msix;
-	uint16_t control = (uint16_t)(n - 1), writable = PCI_MSIX_FLAGS_ENABLE | PCI_MSIX_FLAGS_MASKALL;
+	const uint16_t writable = PCI_MSIX_FLAGS_ENABLE | PCI_MSIX_FLAGS_MASKALL;
+	const uint16_t control = (uint16_t)(n - 1);
 	uint32_t table = i, pba;
 
 	assert(n >= 1 && n <= PCI_MSIX_MAX);

@@ -1,6 +1,6 @@
 /*
- * MSI-X of a PCI function: table, pending bits, masks.  Internal to pci.c and its table BAR; devices use
- * pci_add_msix() of pci.h.
+ * MSI-X of a PCI function: table, pending bits, masks.  Internal to pci.c and its table BAR;
+ * devices use pci_add_msix() of pci.h.
  */
 #ifndef DEVICES_PCI_MSIX_H
 #define DEVICES_PCI_MSIX_H

@@ -1,28 +1,29 @@
 /*
  * Device life: see virtio.h and virtio 1.2, "Device Status Field", "Device Initialization".
  *
- * Who runs here.  vCPU threads come through the transport for registers, under cfg_lock; they hold it
- * also while they wait for I/O threads, which therefore never take it.  I/O threads run the queues and
- * touch of the device only status (or-in of NEEDS_RESET), isr and their own counters.
+ * Who runs here.  vCPU threads come through the transport for registers, under cfg_lock; they hold
+ * it also while they wait for I/O threads, which therefore never take it.  I/O threads run the
+ * queues and touch of the device only status (or-in of NEEDS_RESET), isr and their own counters.
  *
  * Start (DRIVER_OK):
  *   1. The status bit is set, so that a failure from now on can be told by an interrupt.
  *   2. class->start on the vCPU, all queues parked.
  *   3. For each enabled queue, on its own thread: check the ring, drain the kick eventfd, class's
- *      queue_begin, watch the kick, first pass.  A kick before the drain is served by the first pass, a
- *      later one by the watch.
+ *      queue_begin, watch the kick, first pass.  A kick before the drain is served by the first
+ *      pass, a later one by the watch.
  *   One failure undoes it all and sets NEEDS_RESET.
  * Reset (status 0) is the reverse, queue by queue, each on its own thread: when the status write
  * returns nobody reads or writes guest RAM for this device.
  *
- * The kick watch is edge-triggered: every write to an eventfd is an edge, whatever its counter holds,
- * so no read(2) is spent per kick.  The counter is emptied only when a queue begins.
+ * The kick watch is edge-triggered: every write to an eventfd is an edge, whatever its counter
+ * holds, so no read(2) is spent per kick.  The counter is emptied only when a queue begins.
  */
 #include "devices/virtio.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/virtio_config.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -32,12 +33,13 @@
 #include "vmm/irq.h"
 #include "vmm/log.h"
 
-/* --- on the queue's own thread ------------------------------------------------------------------ */
+/* --- on the queue's own thread ---------------------------------------------------------------- */
 
 static void queue_kicked(struct watch *w, uint32_t events)
 {
 	struct virtio_queue *q = container_of(w, struct virtio_queue, kick);
 
+	(void)events;
 	if (!q->running || q->vq.broken)
 		return;
 	stat_add(&q->stats.kicks, 1);
@@ -54,7 +56,8 @@ static int queue_begin(void *arg)
 	err = virtq_start(&q->vq, q->dev->mem, q->size, q->desc_gpa, q->avail_gpa, q->used_gpa,
 			  q->dev->driver_features);
 	if (err) {
-		log_limited(LOG_LEVEL_WARN, "%s: guest gave a ring of bad size or address", q->name);
+		log_limited(LOG_LEVEL_WARN, "%s: guest gave a ring of bad size or address",
+			    q->name);
 		return err;
 	}
 	(void)!read(q->kick_fd, &count, sizeof(count));
@@ -156,7 +159,7 @@ void virtio_fail(struct virtio_queue *q, const char *what)
 	dev_needs_reset(q->dev);
 }
 
-/* --- on vCPU threads, cfg_lock held ------------------------------------------------------------- */
+/* --- on vCPU threads, cfg_lock held ----------------------------------------------------------- */
 
 static void queues_end(struct virtio_dev *d)
 {
@@ -279,7 +282,7 @@ void virtio_config_write(struct virtio_dev *d, uint32_t off, const void *p, uint
 	pthread_mutex_unlock(&d->cfg_lock);
 }
 
-/* --- on main ------------------------------------------------------------------------------------ */
+/* --- on main ---------------------------------------------------------------------------------- */
 
 static int dev_start_thread(struct virtio_dev *d, struct iothread *t,
 			    int (*on_start)(struct iothread *t))
@@ -315,10 +318,8 @@ int virtio_dev_launch(struct virtio_dev *d, int (*on_start)(struct iothread *t))
 	}
 	for (unsigned i = 0; i < d->n_threads && !err; i++)
 		err = dev_start_thread(d, &d->thread[i], on_start);
-	if (err) {
-		log_error("%s: cannot start its I/O threads: %s", d->name, strerror(-err));
+	if (err)
 		virtio_dev_shutdown(d);
-	}
 	return err;
 }
 
@@ -335,31 +336,59 @@ void virtio_dev_shutdown(struct virtio_dev *d)
 	pthread_mutex_destroy(&d->cfg_lock);
 }
 
-static size_t queue_stats_json(const struct virtio_queue *q, char *buf, size_t size)
-{
-	size_t len = (size_t)snprintf(buf, size,
-				      "%s{\"name\":\"%s\",\"kicks\":%" PRIu64 ",\"requests\":%" PRIu64
-				      ",\"batches\":%" PRIu64 ",\"interrupts\":%" PRIu64,
-				      q->index ? "," : "", q->name, stat_read(&q->stats.kicks),
-				      stat_read(&q->stats.requests), stat_read(&q->stats.batches),
-				      stat_read(&q->stats.interrupts));
+/* Where the next text goes in buf[0..size), and how much room is left. */
+struct text {
+	char *buf;
+	size_t size, len; /* len as snprintf counts: it may exceed size */
+};
 
+static char *text_at(const struct text *t, size_t *room)
+{
+	size_t at = MIN(t->len, t->size);
+
+	*room = t->size - at;
+	return t->buf + at;
+}
+
+static void text_add(struct text *t, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void text_add(struct text *t, const char *fmt, ...)
+{
+	size_t room;
+	char *at = text_at(t, &room);
+	va_list ap;
+
+	va_start(ap, fmt);
+	t->len += (size_t)vsnprintf(at, room, fmt, ap);
+	va_end(ap);
+}
+
+static void queue_stats_json(const struct virtio_queue *q, struct text *t)
+{
+	const struct virtio_queue_stats *s = &q->stats;
+	size_t room;
+	char *at;
+
+	text_add(t, "%s{\"name\":\"%s\"", q->index ? "," : "", q->name);
+	text_add(t, ",\"kicks\":%" PRIu64, stat_read(&s->kicks));
+	text_add(t, ",\"requests\":%" PRIu64, stat_read(&s->requests));
+	text_add(t, ",\"batches\":%" PRIu64, stat_read(&s->batches));
+	text_add(t, ",\"interrupts\":%" PRIu64, stat_read(&s->interrupts));
+	at = text_at(t, &room);
 	if (q->dev->class->queue_stats)
-		len += (size_t)q->dev->class->queue_stats(q, buf + MIN(len, size), size - MIN(len, size));
-	len += (size_t)snprintf(buf + MIN(len, size), size - MIN(len, size), "}");
-	return len;
+		t->len += (size_t)q->dev->class->queue_stats(q, at, room);
+	text_add(t, "}");
 }
 
 size_t virtio_dev_stats_json(const struct virtio_dev *d, char *buf, size_t size)
 {
 	char nowhere[1];
-	size_t len;
+	struct text t = { .buf = size ? buf : nowhere, .size = size };
 
-	if (size == 0)
-		buf = nowhere;
-	len = (size_t)snprintf(buf, size, "{\"device\":\"%s\",\"queues\":[", d->name);
+	text_add(&t, "{\"device\":\"%s\",\"queues\":[", d->name);
 	for (unsigned i = 0; i < d->n_queues; i++)
-		len += queue_stats_json(&d->queue[i], buf + MIN(len, size), size - MIN(len, size));
-	len += (size_t)snprintf(buf + MIN(len, size), size - MIN(len, size), "]}");
-	return len;
+		queue_stats_json(&d->queue[i], &t);
+	text_add(&t, "]}");
+	return t.len;
 }

@@ -1,20 +1,21 @@
 /*
  * virtio over PCI: see virtio_pci.h and virtio 1.2, "Virtio Over PCI Bus".
  *
- * Who runs here.  Register handlers run on vCPU threads and take the device's cfg_lock; config space
- * callbacks run there too, with the pci lock held (order: pci lock, cfg_lock).  intx_resampled runs on
- * main.  I/O threads are not here: they see call_fd, an atomic, and write the eventfd it names.
+ * Who runs here.  Register handlers run on vCPU threads and take the device's cfg_lock; config
+ * space callbacks run there too, with the pci lock held (order: pci lock, cfg_lock).
+ * intx_resampled runs on main.  I/O threads are not here: they see call_fd, an atomic, and write
+ * the eventfd it names.
  *
- * Registers.  Common config is read as a whole: common_load fills the spec's struct and the wanted bytes
- * are copied from it, so every width and alignment is served.  A write puts its bytes into such a
- * struct, then each writable field it touched is set, in register order.
+ * Registers.  Common config is read as a whole: common_load fills the spec's struct and the wanted
+ * bytes are copied from it, so every width and alignment is served.  A write puts its bytes into
+ * such a struct, then each writable field it touched is set, in register order.
  *
- * Doorbells.  KVM signals a queue's eventfd without leaving the kernel.  notify_write is what is left
- * when it does not (no KVM, the PCI_CFG window, two BARs on one address).
+ * Doorbells.  KVM signals a queue's eventfd without leaving the kernel.  notify_write is what is
+ * left when it does not (no KVM, the PCI_CFG window, two BARs on one address).
  *
- * Wires.  MSI-X on: call_fd is the eventfd of the vector the guest chose, or none.  Off: the pin, with
- * the cause in isr; the pin is level-triggered, so when the guest has acknowledged it at the interrupt
- * controller and isr was not read empty, main raises it again.
+ * Wires.  MSI-X on: call_fd is the eventfd of the vector the guest chose, or none.  Off: the pin,
+ * with the cause in isr; the pin is level-triggered, so when the guest has acknowledged it at the
+ * interrupt controller and isr was not read empty, main raises it again.
  */
 #include "devices/virtio_pci.h"
 
@@ -73,7 +74,7 @@ static struct virtio_pci *vpci(struct pci_function *f)
 	return container_of(f, struct virtio_pci, f);
 }
 
-/* --- wires ------------------------------------------------------------------------------------------ */
+/* --- wires ------------------------------------------------------------------------------------ */
 
 static int wire_fd(const struct virtio_pci *p, uint16_t vector)
 {
@@ -104,7 +105,8 @@ static void wires_changed(struct pci_function *f)
 	p->msix_on = f->msix.enabled;
 	p->intx_on = pci_intx_enabled(f);
 	wires_update(p);
-	/* What was signalled while the pin was off is not recorded: a spurious interrupt in its place. */
+	/* What was signalled while the pin was off is not recorded: a spurious interrupt in its
+	 * place. */
 	if (p->intx_on && !intx_was_on && (atomic_load(&d->status) & VIRTIO_CONFIG_S_DRIVER_OK)) {
 		atomic_fetch_or(&d->isr, VIRTIO_ISR_QUEUE);
 		irq_signal(f->intx.trigger_fd);
@@ -117,12 +119,13 @@ static void intx_resampled(struct watch *w, uint32_t events)
 	struct virtio_pci *p = container_of(w, struct virtio_pci, resample);
 	uint64_t count;
 
+	(void)events;
 	(void)!read(w->fd, &count, sizeof(count));
 	if (atomic_load(&p->dev->isr))
 		irq_signal(p->f.intx.trigger_fd);
 }
 
-/* --- common config ---------------------------------------------------------------------------------- */
+/* --- common config ---------------------------------------------------------------------------- */
 
 static uint32_t feature_word(uint64_t features, uint32_t select)
 {
@@ -329,7 +332,7 @@ static void common_read(struct virtio_pci *p, uint32_t off, void *to, uint32_t l
 	memcpy(to, (const uint8_t *)&c + off, len);
 }
 
-/* --- the other areas -------------------------------------------------------------------------------- */
+/* --- the other areas -------------------------------------------------------------------------- */
 
 /* Reading takes the causes away: what is set after this raises the pin anew. */
 static void isr_read(struct virtio_pci *p, uint32_t off, void *to)
@@ -389,7 +392,12 @@ static void bar_write(struct pci_function *f, uint64_t off, const void *from, ui
 	}
 }
 
-/* --- doorbells -------------------------------------------------------------------------------------- */
+/* --- doorbells -------------------------------------------------------------------------------- */
+
+static uint64_t doorbell_addr(const struct virtio_pci *p, unsigned i)
+{
+	return p->doorbell_gpa + (uint64_t)i * NOTIFY_STEP;
+}
 
 static void doorbells_remove(struct virtio_pci *p)
 {
@@ -397,8 +405,7 @@ static void doorbells_remove(struct virtio_pci *p)
 		struct wire *w = &p->wire[i];
 
 		if (w->doorbell_fd >= 0)
-			(void)bus_doorbell_del(p->mmio, p->doorbell_gpa + i * NOTIFY_STEP,
-					       w->doorbell_fd);
+			(void)bus_doorbell_del(p->mmio, doorbell_addr(p, i), w->doorbell_fd);
 		w->doorbell_fd = -1;
 	}
 }
@@ -413,7 +420,7 @@ static void bar_moved(struct pci_function *f, uint64_t addr)
 	p->doorbell_gpa = addr + NOTIFY_OFF;
 	for (unsigned i = 0; i < p->dev->n_queues; i++) {
 		int fd = p->dev->queue[i].kick_fd;
-		int err = bus_doorbell_add(p->mmio, p->doorbell_gpa + i * NOTIFY_STEP, fd);
+		int err = bus_doorbell_add(p->mmio, doorbell_addr(p, i), fd);
 
 		if (!err)
 			p->wire[i].doorbell_fd = fd;
@@ -423,7 +430,12 @@ static void bar_moved(struct pci_function *f, uint64_t addr)
 	}
 }
 
-/* --- the PCI_CFG window: BAR 0 through config space ------------------------------------------------- */
+/* --- the PCI_CFG window: BAR 0 through config space ------------------------------------------- */
+
+static uint8_t *window_data(struct virtio_pci *p)
+{
+	return p->f.config + p->cfg_cap + sizeof(struct virtio_pci_cap);
+}
 
 /* The access the guest has set up, or false. */
 static bool window_access(const struct virtio_pci *p, uint32_t *off, uint32_t *len)
@@ -450,7 +462,7 @@ static void window_read(struct pci_function *f, uint32_t off, uint32_t len)
 	uint32_t bar_off, bar_len;
 
 	if (touches_window(p, off, len) && window_access(p, &bar_off, &bar_len))
-		bar_read(f, bar_off, f->config + p->cfg_cap + sizeof(struct virtio_pci_cap), bar_len);
+		bar_read(f, bar_off, window_data(p), bar_len);
 }
 
 static void window_written(struct pci_function *f, uint32_t off, uint32_t len)
@@ -460,12 +472,13 @@ static void window_written(struct pci_function *f, uint32_t off, uint32_t len)
 
 	/* len: not when all of config is restored by a reset. */
 	if (len <= 8 && touches_window(p, off, len) && window_access(p, &bar_off, &bar_len))
-		bar_write(f, bar_off, f->config + p->cfg_cap + sizeof(struct virtio_pci_cap), bar_len);
+		bar_write(f, bar_off, window_data(p), bar_len);
 }
 
-/* --- capabilities, life ----------------------------------------------------------------------------- */
+/* --- capabilities, life ----------------------------------------------------------------------- */
 
-static unsigned add_cap(struct pci_function *f, uint8_t type, uint32_t off, uint32_t len, uint32_t extra)
+static unsigned add_cap(struct pci_function *f, uint8_t type, uint32_t off, uint32_t len,
+			uint32_t extra)
 {
 	struct virtio_pci_notify_cap cap = {
 		.cap.cfg_type = type,
@@ -493,7 +506,8 @@ static void add_caps(struct virtio_pci *p)
 	add_cap(f, VIRTIO_PCI_CAP_ISR_CFG, ISR_OFF, 1, 0);
 	if (p->dev->config_len)
 		add_cap(f, VIRTIO_PCI_CAP_DEVICE_CFG, DEVICE_OFF, p->dev->config_len, 0);
-	add_cap(f, VIRTIO_PCI_CAP_NOTIFY_CFG, NOTIFY_OFF, p->dev->n_queues * NOTIFY_STEP, NOTIFY_STEP);
+	add_cap(f, VIRTIO_PCI_CAP_NOTIFY_CFG, NOTIFY_OFF, p->dev->n_queues * NOTIFY_STEP,
+		NOTIFY_STEP);
 	at = add_cap(f, VIRTIO_PCI_CAP_PCI_CFG, 0, 0, 0);
 	p->cfg_cap = (uint8_t)at;
 	f->writable[at + offsetof(struct virtio_pci_cap, bar)] = 0xff;

@@ -1,23 +1,24 @@
 /*
  * Split virtqueue, device side: see virtq.h and virtio 1.2, "Split Virtqueues".
  *
- * Theory of operation.  The driver owns the descriptor table and the available ring, we own the used
- * ring, all three in guest RAM.  Free-running 16-bit indices count entries; ring slots are indices
- * modulo the size.
+ * Theory of operation.  The driver owns the descriptor table and the available ring, we own the
+ * used ring, all three in guest RAM.  Free-running 16-bit indices count entries; ring slots are
+ * indices modulo the size.
  *
  *   1. virtq_pop: when next_avail has caught up with the last index seen, read the driver's index
  *      again (acquire).  It cannot be more than one ring ahead.
  *   2. Read the head once, walk the chain from it.  Each descriptor is copied once and the copy is
- *      checked: the driver may rewrite the original at any time.  Segments become host pointers into
- *      guest RAM; payload is never looked at here.
+ *      checked: the driver may rewrite the original at any time.  Segments become host pointers
+ *      into guest RAM; payload is never looked at here.
  *   3. virtq_push: fill the next used slots.
  *   4. virtq_publish: one release store shows a batch of them; then decide about the interrupt.
  *   5. virtq_mute/unmute: kicks are wanted only while nobody is looking at the ring.
  *
- * What is refused, as a broken ring: an index that jumped, a head, link or table entry out of range, a
- * chain with more links than its table has entries (a loop), a table inside a table, a table with a
- * link behind it, a table of odd or no length, a readable segment after a writable one, a byte outside
- * RAM, 4 GiB or more in one direction, and more chains in hand than there are descriptors.
+ * What is refused, as a broken ring: an index that jumped, a head, link or table entry out of
+ * range, a chain with more links than its table has entries (a loop), a table inside a table, a
+ * table with a link behind it, a table of odd or no length, a readable segment after a writable
+ * one, a byte outside RAM, 4 GiB or more in one direction, and more chains in hand than there are
+ * descriptors.
  */
 #include "devices/virtq.h"
 
@@ -29,8 +30,8 @@
 
 #include "vmm/base.h"
 
-/* Sizes of the two rings in bytes, event fields included (virtio 1.2, "Virtqueues": 6 + 2 * size and
- * 6 + 8 * size whether or not EVENT_IDX is in use). */
+/* Sizes of the two rings in bytes, event fields included (virtio 1.2, "Virtqueues": 6 + 2 * size
+ * and 6 + 8 * size whether or not EVENT_IDX is in use). */
 #define AVAIL_LEN(size) (6 + 2 * (uint64_t)(size))
 #define USED_LEN(size)  (6 + 8 * (uint64_t)(size))
 
@@ -78,7 +79,9 @@ int virtq_start(struct virtq *q, const struct mem *mem, uint16_t size, uint64_t 
 	return 0;
 }
 
-/* A stopped ring is a broken one: whoever pops it all the same gets an error, not a NULL pointer. */
+/*
+ * A stopped ring is a broken one: whoever pops it all the same gets an error, not a NULL pointer.
+ */
 void virtq_stop(struct virtq *q)
 {
 	*q = (struct virtq){ .broken = true, .fault = "queue is stopped" };
@@ -141,7 +144,9 @@ static int walk_enter_table(struct virtq *q, struct walk *w, const struct vring_
 	return 0;
 }
 
-/* One descriptor's bytes become one segment, or more where RAM regions meet; none when it is empty. */
+/*
+ * One descriptor's bytes become one segment, or more where RAM regions meet; none when it is empty.
+ */
 static int walk_add(struct virtq *q, struct walk *w, const struct vring_desc *d, struct chain *c)
 {
 	bool in = d->flags & VRING_DESC_F_WRITE;
@@ -204,8 +209,8 @@ int virtq_pop(struct virtq *q, struct iovec *iov, unsigned max, struct chain *c)
 	ret = virtq_look(q);
 	if (ret <= 0)
 		return ret;
-	/* A chain takes a descriptor at least, so an honest driver has none left to offer; a hostile
-	 * one would make us hold requests without limit. */
+	/* A chain takes a descriptor at least, so an honest driver has none left to offer; a
+	 * hostile one would make us hold requests without limit. */
 	if (q->in_flight == q->size)
 		return virtq_break(q, "more chains available than descriptors exist");
 	*c = (struct chain){ .iov = iov,
@@ -251,8 +256,9 @@ bool virtq_publish(struct virtq *q)
 	__atomic_store_n(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
 	q->published = q->next_used;
 	q->signalled = q->next_used;
-	/* Full barrier: pairs with the one between the driver's store of used_event (or flags) and its
-	 * last look at used idx.  Either it sees our entries or we see that it wants to be woken. */
+	/* Full barrier: pairs with the one between the driver's store of used_event (or flags) and
+	 * its last look at used idx.  Either it sees our entries or we see that it wants to be
+	 * woken. */
 	__sync_synchronize();
 	if (!q->event_idx)
 		return !(load16(&q->avail->flags) & VRING_AVAIL_F_NO_INTERRUPT);
@@ -260,8 +266,8 @@ bool virtq_publish(struct virtq *q)
 }
 
 /*
- * With EVENT_IDX there is nothing to write: the driver kicks when its index passes avail_event, which
- * happened once, and stays silent until unmute moves avail_event on.
+ * With EVENT_IDX there is nothing to write: the driver kicks when its index passes avail_event,
+ * which happened once, and stays silent until unmute moves avail_event on.
  */
 void virtq_mute(struct virtq *q)
 {

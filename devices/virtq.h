@@ -1,17 +1,17 @@
 /*
  * Split virtqueue, device side (virtio 1.2, "Split Virtqueues").
  *
- * The transport fills and validates a virtq while its queue is parked (virtq_start); from then on it
- * belongs to one I/O thread until virtq_stop.  Everything read from the ring is copied once and then
- * checked: a bad ring costs the guest its device (-EPROTO), never more.
+ * The transport fills and validates a virtq while its queue is parked (virtq_start); from then on
+ * it belongs to one I/O thread until virtq_stop.  Everything read from the ring is copied once and
+ * then checked: a bad ring costs the guest its device (-EPROTO), never more.
  *
  * One pass of a queue handler:
- *	do {
- *		virtq_mute(q);
- *		while (budget && virtq_pop(q, ...) == 1) { work; virtq_push(q, head, written); }
- *		if (virtq_publish(q)) interrupt;
- *		if (!budget) return virtio_queue_again(q);	(muted: come back by ourselves)
- *	} while (virtq_unmute(q));
+ * 	do {
+ * 		virtq_mute(q);
+ * 		while (budget && virtq_pop(q, ...) == 1) { work; virtq_push(q, head, written); }
+ * 		if (virtq_publish(q)) interrupt;
+ * 		if (!budget) return virtio_queue_again(q);	(muted: come back by ourselves)
+ * 	} while (virtq_unmute(q));
  */
 #ifndef DEVICES_VIRTQ_H
 #define DEVICES_VIRTQ_H
@@ -61,39 +61,41 @@ struct chain {
 };
 
 /*
- * Check size and addresses (alignment, all of each ring in RAM) and make the queue ready; indices start
- * at 0 as the driver's do.  0, or -EINVAL with the queue stopped.
+ * Check size and addresses (alignment, all of each ring in RAM) and make the queue ready; indices
+ * start at 0 as the driver's do.  0, or -EINVAL with the queue stopped.
  */
 int virtq_start(struct virtq *q, const struct mem *mem, uint16_t size, uint64_t desc_gpa,
 		uint64_t avail_gpa, uint64_t used_gpa, uint64_t features);
 void virtq_stop(struct virtq *q);
 
 /*
- * Take the next available chain; its segments go to iov[0..max).  1 = got one; 0 = empty; -ENOBUFS =
- * the chain has more than max segments (nothing taken; with max >= VIRTQ_IOV_MAX this is -EPROTO);
- * -EPROTO = the guest broke the ring (index jump, head or next out of range, loop, write-only before
- * read-only, nested or malformed indirect table, buffer outside RAM, more chains in hand than the ring
- * has descriptors).  q->fault then says what.
+ * Take the next available chain; its segments go to iov[0..max).  1 = got one; 0 = empty; -ENOBUFS
+ * = the chain has more than max segments (nothing taken; with max >= VIRTQ_IOV_MAX this is
+ * -EPROTO); -EPROTO = the guest broke the ring (index jump, head or next out of range, loop,
+ * write-only before read-only, nested or malformed indirect table, buffer outside RAM, more chains
+ * in hand than the ring has descriptors).  q->fault then says what.
  */
 int virtq_pop(struct virtq *q, struct iovec *iov, unsigned max, struct chain *c);
 
 /* Undo the last n pops (newest first, none of them pushed). */
 void virtq_unpop(struct virtq *q, unsigned n);
 
-/* Give a head back: `written` bytes of its writable part were filled.  Not visible before publish. */
+/*
+ * Give a head back: `written` bytes of its writable part were filled.  Not visible before publish.
+ */
 void virtq_push(struct virtq *q, uint16_t head, uint32_t written);
 
 /* Make pushes visible, once per batch.  True = the guest wants an interrupt for them. */
 bool virtq_publish(struct virtq *q);
 
-/* Ask the guest not to kick; a hint.  unmute asks for kicks again and looks once more: true = entries
- * are waiting, go round again (kicks stay asked for). */
+/* Ask the guest not to kick; a hint.  unmute asks for kicks again and looks once more: true =
+ * entries are waiting, go round again (kicks stay asked for). */
 void virtq_mute(struct virtq *q);
 bool virtq_unmute(struct virtq *q);
 
 /*
- * True when the driver has taken all that was published and waits for an interrupt: it will not offer
- * more by itself.  A hint, right or too early, for a driver that uses interrupts at all.
+ * True when the driver has taken all that was published and waits for an interrupt: it will not
+ * offer more by itself.  A hint, right or too early, for a driver that uses interrupts at all.
  */
 bool virtq_driver_waits(const struct virtq *q);
 

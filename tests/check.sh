@@ -30,6 +30,7 @@ suite guest $make check-guest
 suite asan $make asan
 suite tsan $make tsan
 suite clang $make CONFIG=clang build/x86-clang/heddle unit
+suite musl $make musl
 suite fuzz $make fuzz-smoke
 suite tidy $make tidy
 

@@ -85,5 +85,7 @@ unsigned arch_max_vcpus(void);
 const char *arch_cmdline(void);
 /* "x86-64", "arm64" */
 const char *arch_name(void);
+/* e_machine of an ELF kernel that runs here (EM_X86_64, EM_AARCH64). */
+uint16_t arch_elf_machine(void);
 
 #endif

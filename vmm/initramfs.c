@@ -1,9 +1,10 @@
 /*
  * The guest's initramfs: see initramfs.h.
  *
- * The archive is "newc" (Linux, Documentation/driver-api/early-userspace/buffer-format.rst): for each
- * file a header of 110 ASCII bytes, the name with its NUL, padding to 4, the contents, padding to 4; at
- * the end a file called TRAILER!!!.  It is not compressed: unpacking costs the guest more than copying.
+ * The archive is "newc" (Linux, Documentation/driver-api/early-userspace/buffer-format.rst): for
+ * each file a header of 110 ASCII bytes, the name with its NUL, padding to 4, the contents, padding
+ * to 4; at the end a file called TRAILER!!!.  It is not compressed: unpacking costs the guest more
+ * than copying.
  *
  *	/init                 the agent
  *	/heddle.spec          "KEY=VALUE\0" records, module= first
@@ -11,8 +12,8 @@
  *	/dev/console          the kernel opens it for the agent's first three descriptors
  *	/dev/null, /dev/kmsg  the agent needs them before it has a devtmpfs
  *
- * The buffer grows by doubling; once growing has failed, everything further is dropped and the failure
- * reported at the end, so that no step in between needs a check.
+ * The buffer grows by doubling; once growing has failed, everything further is dropped and the
+ * failure reported at the end, so that no step in between needs a check.
  */
 #include "vmm/initramfs.h"
 
@@ -78,7 +79,9 @@ static void buffer_align(struct buffer *b)
 	buffer_add(b, zero, ALIGN_UP(b->len, 4) - b->len);
 }
 
-/* major, minor: of a device node.  A link count of 1 keeps the kernel from looking for hard links. */
+/*
+ * major, minor: of a device node.  A link count of 1 keeps the kernel from looking for hard links.
+ */
 static void archive_header(struct archive *a, const char *name, mode_t mode, size_t len,
 			   unsigned major, unsigned minor)
 {
@@ -114,7 +117,10 @@ static void archive_node(struct archive *a, const char *name, unsigned major, un
 	archive_header(a, name, S_IFCHR | 0600, 0, major, minor);
 }
 
-/* The agent takes the path from the spec as it is: a name with odd bytes does no harm beyond itself. */
+/*
+ * The agent takes the path from the spec as it is: a name with odd bytes does no harm beyond
+ * itself.
+ */
 static void module_path(char path[MODULE_PATH_MAX], unsigned i, const struct module *m)
 {
 	snprintf(path, MODULE_PATH_MAX, "modules/%02u-%.64s.ko", i, m->name);

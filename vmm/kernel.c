@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "vmm/arch.h"
 #include "vmm/base.h"
 #include "vmm/log.h"
 
@@ -139,16 +140,11 @@ static enum kernel_format detect_mz(const struct file *f, const uint8_t *head)
 
 static enum kernel_format detect_elf(const uint8_t *head)
 {
-#if defined(__x86_64__)
-	const uint16_t machine = EM_X86_64;
-#elif defined(__aarch64__)
-	const uint16_t machine = EM_AARCH64;
-#endif
 	Elf64_Ehdr e;
 
 	memcpy(&e, head, sizeof(e));
 	if (e.e_ident[EI_CLASS] == ELFCLASS64 && e.e_ident[EI_DATA] == ELFDATA2LSB &&
-	    e.e_machine == machine)
+	    e.e_machine == arch_elf_machine())
 		return KERNEL_ELF;
 	return KERNEL_ELF_OTHER;
 }

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define EVENTS_PER_WAIT 16
-#define THREAD_STACK    (256 * 1024)
+#define THREAD_STACK    ((size_t)256 * 1024)
 
 int loop_init(struct loop *l)
 {

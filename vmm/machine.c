@@ -289,7 +289,7 @@ static int make_devices(struct machine *m)
 /* The agent's share is one more virtio-fs device, all of it on one thread. */
 static int make_channel(struct machine *m)
 {
-	void *workers[2] = { 0 };
+	void *workers[CHANNEL_WORKERS];
 	const struct fs_opts fs = {
 		.name = "channel",
 		.tag = CHANNEL_TAG,
@@ -305,6 +305,7 @@ static int make_channel(struct machine *m)
 
 	if (!m->opts.channel)
 		return 0;
+	channel_workers(m->opts.channel, workers);
 	err = check_unique(m, &d);
 	if (!err)
 		err = fs_create(&fs, &m->vm.mem, &d.dev);

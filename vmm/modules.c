@@ -2,12 +2,12 @@
  * Kernel modules for the guest: see modules.h.
  *
  * libkmod answers from the indices in the folder alone: it is given an empty list of configuration
- * folders, so that blacklists, install commands and options of the host do not leak into the guest.  Only
- * the folder's own modules.softdep is read.
+ * folders, so that blacklists, install commands and options of the host do not leak into the guest.
+ * Only the folder's own modules.softdep is read.
  *
  * The order is that of a depth-first walk: soft dependencies that go before, hard dependencies, the
- * module, soft dependencies that go after.  A module is visited once; cycles (soft dependencies may have
- * them) end there.
+ * module, soft dependencies that go after.  A module is visited once; cycles (soft dependencies may
+ * have them) end there.
  */
 #include "vmm/modules.h"
 
@@ -160,8 +160,8 @@ static int walk_list(struct walk *w, struct kmod_list *list, unsigned depth)
 }
 
 /*
- * No path: a soft dependency that this kernel has not got, or that is built in.  Nothing to load.  The
- * depth only bounds the stack against a folder with a damaged index.
+ * No path: a soft dependency that this kernel has not got, or that is built in.  Nothing to load.
+ * The depth only bounds the stack against a folder with a damaged index.
  */
 static int walk_module(struct walk *w, struct kmod_module *mod, unsigned depth)
 {

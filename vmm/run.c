@@ -157,7 +157,7 @@ static void end_by_signal(struct run *r, int sig)
 		return;
 	}
 	if (r->channel)
-		channel_signal(r->channel, (unsigned)sig);
+		channel_signal(r->channel, sig);
 	else
 		machine_power_button(r->machine);
 	arm(&r->stop_timer, stop_ms(r));
@@ -166,7 +166,7 @@ static void end_by_signal(struct run *r, int sig)
 static void pass_signal(struct run *r, int sig)
 {
 	if (r->channel && channel_connected(r->channel))
-		channel_signal(r->channel, (unsigned)sig);
+		channel_signal(r->channel, sig);
 	else
 		end_by_signal(r, sig);
 }

@@ -1,10 +1,11 @@
 /*
  * Bounded decompression: see unpack.h.
  *
- * The three libraries are driven the same way: a step function is given the input left and the room left
- * and says what it took, what it gave and whether the stream has ended.  One loop around it grows the
- * output by doubling, up to the limit, and decides every error.  The first guess of four times the input
- * fits kernel modules; a stream that lies about its size costs nothing, because no header is believed.
+ * The three libraries are driven the same way: a step function is given the input left and the room
+ * left and says what it took, what it gave and whether the stream has ended.  One loop around it
+ * grows the output by doubling, up to the limit, and decides every error.  The first guess of four
+ * times the input fits kernel modules; a stream that lies about its size costs nothing, because no
+ * header is believed.
  */
 #include "vmm/unpack.h"
 
@@ -17,11 +18,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#define ZLIB_CONST /* zlib promises not to write to its input */
 #include <zlib.h>
 #include <zstd.h>
 
 /* Dictionary limit: xz -9 needs 65 MiB to decode, zstd --ultra -22 a window of 2^27. */
-#define XZ_MEMORY_MAX       (80u << 20)
+#define XZ_MEMORY_MAX	    (80u << 20)
 #define ZSTD_WINDOW_LOG_MAX 27
 
 struct span {
@@ -119,7 +121,7 @@ static int gzip_step(z_stream *z, struct span *s)
 	const unsigned out = MIN(s->out_len, (size_t)UINT_MAX);
 	int ret;
 
-	z->next_in = (z_const Bytef *)(uintptr_t)s->in;
+	z->next_in = s->in;
 	z->avail_in = in;
 	z->next_out = s->out;
 	z->avail_out = out;
@@ -187,7 +189,7 @@ static int decoder_step(struct decoder *d, struct span *s)
 static int output_grow(uint8_t **out, size_t *cap, size_t max, struct span *s)
 {
 	const size_t len = *cap - s->out_len;
-	size_t bigger = MIN(*cap > max / 2 ? max : *cap * 2, max);
+	const size_t bigger = MAX(*cap > max / 2 ? max : *cap * 2, (size_t)1);
 	uint8_t *p;
 
 	if (*cap >= max)
@@ -203,8 +205,8 @@ static int output_grow(uint8_t **out, size_t *cap, size_t max, struct span *s)
 }
 
 /*
- * A step that neither takes nor gives while it has room wants input that is not there.  With the output
- * full, one more step is tried first on a full buffer: the stream may end exactly there.
+ * A step that neither takes nor gives while it has room wants input that is not there.  With the
+ * output full, one more step is tried first on a full buffer: the stream may end exactly there.
  */
 static int decode_all(struct decoder *d, struct span *s, uint8_t **out, size_t *cap, size_t max)
 {

@@ -30,7 +30,7 @@
 #include "vmm/log.h"
 #include "vmm/vm.h"
 
-#define PAGE_SIZE        4096
+#define PAGE_SIZE        4096ull
 #define SEED_LEN         64
 #define LOADER_UNDEFINED 0xff
 
@@ -90,7 +90,7 @@ static uint64_t place_high(uint64_t from, uint64_t to, uint64_t len)
 
 	if (to <= from || len > to - from)
 		return 0;
-	at = ALIGN_DOWN(to - len, (uint64_t)PAGE_SIZE);
+	at = ALIGN_DOWN(to - len, PAGE_SIZE);
 	return at >= from ? at : 0;
 }
 
@@ -279,15 +279,15 @@ static int write_page_tables(const struct mem *m)
 {
 	const uint64_t table = PTE_PRESENT | PTE_WRITABLE, first = LAYOUT_PAGE_TABLES_GPA;
 	uint64_t *t = mem_at(m, first, 6 * PAGE_SIZE);
-	const unsigned n = PAGE_SIZE / sizeof(*t);
+	const size_t n = PAGE_SIZE / sizeof(*t);
 
 	if (!t)
 		return -EFAULT;
 	memset(t, 0, 6 * PAGE_SIZE);
 	t[0] = (first + PAGE_SIZE) | table;
-	for (unsigned i = 0; i < 4; i++)
+	for (size_t i = 0; i < 4; i++)
 		t[n + i] = (first + (2 + i) * PAGE_SIZE) | table;
-	for (uint64_t i = 0; i < 4 * n; i++)
+	for (size_t i = 0; i < 4 * n; i++)
 		t[2 * n + i] = i << 21 | table | PTE_LARGE;
 	return 0;
 }

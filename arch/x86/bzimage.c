@@ -105,7 +105,7 @@ int bzimage_load(const struct mem *m, const struct file *f, struct loaded *k)
 		log_error("%s: cannot read the bzImage header: %s", f->path, strerror(-err));
 		return err;
 	}
-	setup_len = 512u * (1u + (h->setup_sects ? h->setup_sects : SETUP_SECTS_OLD));
+	setup_len = 512ull * (1u + (h->setup_sects ? h->setup_sects : SETUP_SECTS_OLD));
 	kernel_len = 16ull * h->syssize;
 	err = check_kind(f, h);
 	if (!err)

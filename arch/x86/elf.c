@@ -34,6 +34,11 @@ struct segments {
 	unsigned n;
 };
 
+uint16_t arch_elf_machine(void)
+{
+	return EM_X86_64;
+}
+
 static int damaged(const struct file *f, const char *what)
 {
 	log_error("%s: the ELF kernel is damaged: %s", f->path, what);

@@ -150,11 +150,17 @@ void arch_vm_destroy(struct vm *vm)
 
 static void read_zero(void *ctx, uint64_t off, void *p, uint32_t len)
 {
+	(void)ctx;
+	(void)off;
 	memset(p, 0, len);
 }
 
 static void write_nothing(void *ctx, uint64_t off, const void *p, uint32_t len)
 {
+	(void)ctx;
+	(void)off;
+	(void)p;
+	(void)len;
 }
 
 /* The registers the FADT names.  Wider writes count as one to their first byte. */
@@ -163,6 +169,7 @@ static void acpi_write(void *ctx, uint64_t off, const void *p, uint32_t len)
 	const uint8_t value = *(const uint8_t *)p;
 	struct vm *vm = ctx;
 
+	(void)len;
 	if (off == LAYOUT_PORT_RESET - LAYOUT_PORT_SLEEP_CONTROL && value == LAYOUT_RESET_VALUE)
 		vm_end(vm, VM_RESET);
 	if (off == 0 && (value & SLEEP_ENABLE) && (value >> 2 & 7) == LAYOUT_SLP_TYP_S5)
@@ -177,6 +184,7 @@ static void acpi_write(void *ctx, uint64_t off, const void *p, uint32_t len)
  */
 static void keyboard_read(void *ctx, uint64_t off, void *p, uint32_t len)
 {
+	(void)ctx;
 	memset(p, 0xff, len);
 	if (off == 1)
 		*(uint8_t *)p = 0x20;
@@ -187,6 +195,7 @@ static void keyboard_read(void *ctx, uint64_t off, void *p, uint32_t len)
 /* Command 0xfe pulses the reset line: how a PC without ACPI reboots. */
 static void keyboard_write(void *ctx, uint64_t off, const void *p, uint32_t len)
 {
+	(void)len;
 	if (off == 4 && *(const uint8_t *)p == 0xfe)
 		vm_end(ctx, VM_RESET);
 }

@@ -1,16 +1,17 @@
 /*
- * heddle's agent in the guest: PID 1 of the initramfs that heddle writes (see channel.h for what it is told
- * and what it tells).  A life in steps:
+ * heddle's agent in the guest: PID 1 of the initramfs that heddle writes (see channel.h for what it
+ * is told and what it tells).  A life in steps:
  *
  *	1. spec.c    read /heddle.spec
  *	2. load.c    load the kernel modules it names
  *	3. mounts.c  open the channel to heddle, mount the root, move into it, mount the rest
  *	4. spawn.c   start the command
  *	5. pump.c    threads carry its input and output, and signals
- *	6. end.c     the command is over: let the output drain, end everything else, report, power off
+ *	6. end.c     the command is over: end what it left, drain its output, report, power off
  *
- * Every step returns 0 or -errno and has then left one line about it by agent_fail(); main reports that
- * line and ends the machine.  The main thread does everything; the threads of step 5 only pump.
+ * Every step returns 0 or -errno and has then left one line about it by agent_fail(); main reports
+ * that line and ends the machine.  The main thread does everything; the threads of step 5 only
+ * pump.
  */
 #ifndef GUEST_IMAGES_INIT_AGENT_H
 #define GUEST_IMAGES_INIT_AGENT_H
@@ -29,8 +30,9 @@ struct spec_mount {
 	bool ro;
 };
 
-/* Strings point into the file's bytes; both live for ever.  Lists of strings end with NULL. */
+/* Strings point into buf; all of it lives for ever.  Lists of strings end with NULL. */
 struct spec {
+	char *buf;
 	char **module;
 	char *root; /* NULL: stay in the initramfs */
 	enum root_mode root_mode;
@@ -56,7 +58,7 @@ struct channel_fds {
 struct command {
 	pid_t pid; /* leader of its own session and process group */
 	bool tty;
-	int in;  /* write: its input; in tty mode the master */
+	int in;	 /* write: its input; in tty mode the master */
 	int out; /* read: its output; in tty mode the master */
 	int err; /* read; -1 in tty mode */
 };
@@ -87,10 +89,10 @@ int spec_parse(struct agent *a, char *buf, size_t len);
 void load_modules(const struct spec *s);
 
 /* mounts.c */
-int mount_channel(struct agent *a);                /* fills a->ch; the share is out of sight after */
+int mount_channel(struct agent *a); /* fills a->ch; the share is out of sight after */
 int channel_open(struct agent *a, const char *dir); /* the files of an already mounted share */
-int mount_root(struct agent *a);                   /* and move into it */
-void mount_system(const struct spec *s);           /* /proc, /sys, /dev...: best effort, noted */
+int mount_root(struct agent *a);		    /* and move into it */
+void mount_system(const struct spec *s);	    /* /proc, /sys, /dev...: best effort, noted */
 int mount_shares(struct agent *a);
 void unmount_shares(const struct spec *s);
 
@@ -101,8 +103,8 @@ void command_become_init(struct agent *a);
 
 /*
  * pump.c: start the threads.  They use the descriptors of both structs, which stay open for ever.
- * pumps_drain() returns when all output that was in the pipes has been taken by heddle; the command and
- * whoever shares its output are gone by then, or are not waited for.
+ * pumps_drain() returns when all output that was in the pipes has been taken by heddle; the command
+ * and whoever shares its output are gone by then, or are not waited for.
  */
 int pumps_start(struct agent *a, const struct command *c, struct pumps **out);
 void pumps_drain(struct pumps *p);

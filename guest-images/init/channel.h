@@ -1,15 +1,17 @@
 /*
  * The channel between heddle and its agent in the guest: included by both sides.
  *
- * The agent is /init of the initramfs that heddle writes.  What it has to do stands in /heddle.spec of
- * that initramfs: records "KEY=VALUE" ended by NUL bytes, in order (a value holds any byte but NUL).
+ * The agent is /init of the initramfs that heddle writes.  What it has to do stands in /heddle.spec
+ * of that initramfs: records "KEY=VALUE" ended by NUL bytes, in order (a value holds any byte but
+ * NUL).
  *
- * While the command runs, the two talk through a virtio-fs share with the tag CHANNEL_TAG, whose files are
- * pipes of heddle, opened with direct I/O and without seeking:
+ * While the command runs, the two talk through a virtio-fs share with the tag CHANNEL_TAG, whose
+ * files are pipes of heddle, opened with direct I/O and without seeking:
  *	stdin   read: what heddle reads on its standard input; 0 bytes = end of file
  *	stdout  write: appears on heddle's standard output; waits while that is full
  *	stderr  likewise
- *	events  read: one struct channel_event at a time; waits for the next
+ *	events  read: one struct channel_event at a time; waits for the next.  The first read says
+ *	        that the command runs
  *	status  write: one struct channel_status, the agent's last word
  * No reply to stdin or events is owed when the VM ends.
  */
@@ -28,7 +30,8 @@
  *	rootmode=MODE   overlay (tmpfs above a read-only root), ro, rw
  *	mount=TAG:MODE:PATH   further share on PATH of the root (made when missing); MODE rw or ro
  *	arg=STRING      the command and its arguments, in order
- *	init=PATH       no command: become this program as PID 1 in the root (arg= are its arguments)
+ *	init=PATH       no command: become this program as PID 1 in the root (arg= are its
+ *	                arguments)
  *	env=NAME=VALUE  the whole environment of the command
  *	cwd=PATH        fall back to / when it does not exist
  *	tty=ROWSxCOLS   the command gets a terminal
@@ -44,12 +47,17 @@ struct channel_event {
 	uint32_t a, b; /* signal number (Linux, of the guest); or rows, columns */
 };
 
-enum { CHANNEL_EXITED = 1, CHANNEL_SIGNALLED = 2, CHANNEL_CANNOT_EXEC = 3, CHANNEL_SETUP_FAILED = 4 };
+enum {
+	CHANNEL_EXITED = 1,
+	CHANNEL_SIGNALLED = 2,
+	CHANNEL_CANNOT_EXEC = 3,
+	CHANNEL_SETUP_FAILED = 4
+};
 
 struct channel_status {
 	uint32_t kind;
-	uint32_t code; /* exit code, signal number, errno of execve, errno of set-up */
-	char text[256]; /* CHANNEL_SETUP_FAILED: what failed, NUL-terminated; else empty */
+	uint32_t code;	/* exit code, signal number, errno of execve, errno of set-up */
+	char text[256]; /* SETUP_FAILED: what failed and why, NUL-terminated; else empty */
 };
 
 #endif

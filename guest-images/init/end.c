@@ -1,11 +1,11 @@
 /*
  * The end of the command, and of the machine.
  *
- * While the command runs this thread is PID 1 to everything: it reaps whatever ends.  When the command has
- * ended, what it left running gets a moment to end by itself (the `tee` of a shell's process substitution
- * is only then about to see its end of file), and is killed after that.  Then the output in the pipes is
- * final, is drained, file systems are synced, and the status goes to heddle: for heddle that is the end,
- * so nothing may come after it that matters.
+ * While the command runs this thread is PID 1 to everything: it reaps whatever ends.  When the
+ * command has ended, what it left running gets a moment to end by itself (the `tee` of a shell's
+ * process substitution is only then about to see its end of file), and is killed after that.  Then
+ * the output in the pipes is final, is drained, file systems are synced, and the status goes to
+ * heddle: for heddle that is the end, so nothing may come after it that matters.
  */
 #include "guest-images/init/agent.h"
 
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define GRACE_MS 300  /* for what the command left running: a few forks on a slow machine */
-#define KILL_MS  1000 /* a process stuck in the kernel does not keep the machine up */
+#define KILL_MS	 1000 /* a process stuck in the kernel does not keep the machine up */
 
 static int64_t now_ms(void)
 {
@@ -30,7 +30,9 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Reap until no child is left (true) or the time is over.  SIGCHLD is blocked and so stays pending. */
+/*
+ * Reap until no child is left (true) or the time is over.  SIGCHLD is blocked and so stays pending.
+ */
 static bool reap_all(int ms)
 {
 	const int64_t end = now_ms() + ms;

@@ -1,4 +1,7 @@
-/* Kernel modules of the initramfs, in the spec's order.  Each file is removed once loaded: it is RAM. */
+/*
+ * Kernel modules of the initramfs, in the spec's order.  Each file is removed once loaded: it is
+ * RAM.
+ */
 #include "guest-images/init/agent.h"
 
 #include <errno.h>

@@ -35,7 +35,9 @@ static void loopback_up(void)
 	close(fd);
 }
 
-/* The kernel gives PID 1 a hard limit of 4096 descriptors; distributions give their programs more. */
+/*
+ * The kernel gives PID 1 a hard limit of 4096 descriptors; distributions give their programs more.
+ */
 static void raise_limits(void)
 {
 	const struct rlimit files = { .rlim_cur = 1024, .rlim_max = 524288 };

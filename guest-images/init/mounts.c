@@ -1,14 +1,14 @@
 /*
  * File systems of the guest.
  *
- * The channel is mounted only for as long as it takes to open its files; then it is detached, so that the
- * command finds it in no mount table.  The same goes for the layers under an overlay root.
+ * The channel is mounted only for as long as it takes to open its files; then it is detached, so
+ * that the command finds it in no mount table.  The same goes for the layers under an overlay root.
  *
- * The root is mounted on /newroot, moved over / and entered.  Everything after that happens inside it, so
- * paths and symbolic links mean what they will mean to the command.
+ * The root is mounted on /newroot, moved over / and entered.  Everything after that happens inside
+ * it, so paths and symbolic links mean what they will mean to the command.
  *
- * Mount points that are missing are made; in a read-only root they cannot be, and the guest does without,
- * which is noted in the kernel's log.  Only a share the user asked for must be there.
+ * Mount points that are missing are made; in a read-only root they cannot be, and the guest does
+ * without, which is noted in the kernel's log.  Only a share the user asked for must be there.
  */
 #include "guest-images/init/agent.h"
 
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define VIRTIOFS "virtiofs"
-#define NEWROOT  "/newroot"
+#define NEWROOT	 "/newroot"
 
 /* A driver's probe may still be running when its module has loaded. */
 #define DEVICE_WAIT_MS 1000
@@ -53,10 +53,8 @@ int channel_open(struct agent *a, const char *dir)
 		int flags;
 	} file[] = {
 		{ &a->ch.status, "status", O_WRONLY }, /* first: failures go there */
-		{ &a->ch.in, "stdin", O_RDONLY },
-		{ &a->ch.out, "stdout", O_WRONLY },
-		{ &a->ch.err, "stderr", O_WRONLY },
-		{ &a->ch.events, "events", O_RDONLY },
+		{ &a->ch.in, "stdin", O_RDONLY },      { &a->ch.out, "stdout", O_WRONLY },
+		{ &a->ch.err, "stderr", O_WRONLY },    { &a->ch.events, "events", O_RDONLY },
 	};
 	char path[256];
 
@@ -94,7 +92,10 @@ static void copy_root_attributes(const char *lower, const char *upper)
 		chmod(upper, st.st_mode & 07777);
 }
 
-/* With redirects, folders of the lower layer can be renamed; kernels that cannot do it refuse the option. */
+/*
+ * With redirects, folders of the lower layer can be renamed; kernels that cannot do it refuse the
+ * option.
+ */
 static int mount_overlay(void)
 {
 #define LAYERS "lowerdir=/lower,upperdir=/upper/data,workdir=/upper/work"
@@ -164,6 +165,7 @@ static int make_dirs(const char *path)
 {
 	static char part[PATH_MAX]; /* one thread; too large for a stack */
 	struct stat st;
+	int err;
 
 	if (strlen(path) >= sizeof(part))
 		return -ENAMETOOLONG;
@@ -172,8 +174,9 @@ static int make_dirs(const char *path)
 			continue;
 		memcpy(part, path, i);
 		part[i] = '\0';
-		if (mkdir(part, 0755) && errno != EEXIST && stat(part, &st))
-			return -errno;
+		err = mkdir(part, 0755) ? errno : 0;
+		if (err && err != EEXIST && stat(part, &st))
+			return -err;
 	}
 	return 0;
 }

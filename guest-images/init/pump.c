@@ -1,18 +1,20 @@
 /*
- * Pumps: threads that carry the command's input and output between its pipes or terminal and heddle's files
- * on the channel, and one that turns heddle's events into signals and window sizes.
+ * Pumps: threads that carry the command's input and output between its pipes or terminal and
+ * heddle's files on the channel, and one that turns heddle's events into signals and window sizes.
  *
- *	input   channel -> command.  End of file closes the command's input (on a terminal: types ^D).
+ *	input   channel -> command.  End of file closes the command's input (on a terminal: types
+ *	        ^D).
  *	output  command -> channel, one thread each for output and error.
  *	events  channel -> kill, TIOCSWINSZ.
  *
- * A read of the channel cannot be interrupted, so input and events are never waited for: they end with the
- * machine.  Output threads wait for data and for the finish descriptor, and after that has spoken end as
- * soon as nothing is left.  They do not wait for end of file: a background process may hold the other end.
+ * A read of the channel cannot be interrupted, so input and events are never waited for: they end
+ * with the machine.  Output threads wait for data and for the finish descriptor, and after that has
+ * spoken end as soon as nothing is left.  They do not wait for end of file: a background process
+ * may hold the other end.
  *
- * When heddle cannot deliver output any more (its reader has gone), the command's pipe is closed, so that
- * the command gets the SIGPIPE or EPIPE it would have got from the real reader.  A terminal instead hangs
- * up, as terminals do; what is written to it afterwards is dropped.
+ * When heddle cannot deliver output any more (its reader has gone), the command's pipe is closed,
+ * so that the command gets the SIGPIPE or EPIPE it would have got from the real reader.  A terminal
+ * instead hangs up, as terminals do; what is written to it afterwards is dropped.
  */
 #include "guest-images/init/agent.h"
 
@@ -86,7 +88,9 @@ static void *input_main(void *arg)
 	return NULL;
 }
 
-/* True: there is something to read, or an end to find out about.  False: finished and nothing left. */
+/*
+ * True: there is something to read, or an end to find out about.  False: finished and nothing left.
+ */
 static bool output_wait(struct pump *p, bool *finished)
 {
 	struct pollfd fd[] = {
@@ -180,16 +184,19 @@ int pumps_start(struct agent *a, const struct command *c, struct pumps **out)
 	p->events = a->ch.events;
 	p->finish = eventfd(0, EFD_CLOEXEC);
 	if (p->finish < 0)
-		return agent_fail(a, errno, "eventfd");
-	err = pump_start(p, &p->out, c->out, a->ch.out, output_main);
+		err = errno;
+	if (!err)
+		err = pump_start(p, &p->out, c->out, a->ch.out, output_main);
 	if (!err && !c->tty)
 		err = pump_start(p, &p->err, c->err, a->ch.err, output_main);
 	if (!err)
 		err = pump_start(p, &p->in, a->ch.in, c->in, input_main);
 	if (!err)
 		err = pthread_create(&events, NULL, events_main, p);
-	if (err)
+	if (err) { /* those that have started keep p; the machine ends */
+		*out = p;
 		return agent_fail(a, err, "pumps");
+	}
 	pthread_detach(p->in.thread);
 	pthread_detach(events);
 	*out = p;

@@ -1,4 +1,6 @@
-/* What the agent has to say: lines in the kernel's log, and the one line about a step that failed. */
+/*
+ * What the agent has to say: lines in the kernel's log, and the one line about a step that failed.
+ */
 #include "guest-images/init/agent.h"
 
 #include <fcntl.h>
@@ -8,9 +10,9 @@
 #include <unistd.h>
 
 /*
- * The kernel's log is the one place that is there at every step and comes out on the console in order;
- * without it (no /dev/kmsg) our standard error, which is the console.  Opened anew each time: the path
- * changes its meaning when the root does, and lines are rare.
+ * The kernel's log is the one place that is there at every step and comes out on the console in
+ * order; without it (no /dev/kmsg) our standard error, which is the console.  Opened anew each
+ * time: the path changes its meaning when the root does, and lines are rare.
  */
 static void agent_log(int level, const char *fmt, va_list ap)
 {

@@ -1,9 +1,9 @@
 /*
- * Starting the command: three pipes or a terminal, a session of its own, identity, folder, environment,
- * and execve with the search and the errors a shell's user knows.
+ * Starting the command: three pipes or a terminal, a session of its own, identity, folder,
+ * environment, and execve with the search and the errors a shell's user knows.
  *
- * The child tells the parent that execve failed through a pipe that execve closes: end of file there means
- * the command runs.
+ * The child tells the parent that execve failed through a pipe that execve closes: end of file
+ * there means the command runs.
  */
 #include "guest-images/init/agent.h"
 
@@ -70,8 +70,9 @@ static int open_terminal(struct agent *a, struct command *c, struct child_fds *c
 }
 
 /* As execvp does for a file the kernel does not know: it is a shell script. */
-static int exec_script(const char *path, char **arg)
+static int exec_script(char *path, char **arg)
 {
+	static char shell[] = "/bin/sh";
 	unsigned n = 0;
 	char **v;
 
@@ -80,8 +81,8 @@ static int exec_script(const char *path, char **arg)
 	v = calloc(n + 2, sizeof(*v));
 	if (!v)
 		return ENOMEM;
-	v[0] = (char *)(uintptr_t)"/bin/sh";
-	v[1] = (char *)(uintptr_t)path;
+	v[0] = shell;
+	v[1] = path;
 	for (unsigned i = 1; i < n; i++)
 		v[i + 1] = arg[i];
 	execve(v[0], v, environ);
@@ -89,7 +90,7 @@ static int exec_script(const char *path, char **arg)
 	return ENOEXEC;
 }
 
-static int exec_file(const char *path, char **arg)
+static int exec_file(char *path, char **arg)
 {
 	execve(path, arg, environ);
 	return errno == ENOEXEC ? exec_script(path, arg) : errno;
@@ -98,8 +99,8 @@ static int exec_file(const char *path, char **arg)
 /* Errors that mean "look in the next folder"; of these EACCES is worth remembering. */
 static bool exec_goes_on(int err)
 {
-	return err == ENOENT || err == ENOTDIR || err == EACCES || err == ENODEV ||
-	       err == ESTALE || err == ETIMEDOUT;
+	return err == ENOENT || err == ENOTDIR || err == EACCES || err == ENODEV || err == ESTALE ||
+	       err == ETIMEDOUT;
 }
 
 /* Returns the errno that says best why nothing was executed. */
@@ -191,7 +192,7 @@ static int exec_result(int fd, pid_t pid)
 
 int command_start(struct agent *a, struct command *c)
 {
-	struct child_fds child;
+	struct child_fds child = { .fd = { -1, -1, -1 } };
 	int report[2], err;
 
 	*c = (struct command){ .tty = a->spec.tty };
@@ -241,4 +242,5 @@ void command_become_init(struct agent *a)
 		execve(v[0], v, a->spec.env);
 	}
 	cannot_exec(a, errno);
+	free(v);
 }

@@ -1,6 +1,7 @@
 /*
- * The spec: records "KEY=VALUE" ended by NUL bytes.  heddle wrote it, so it is trusted to mean well, but a
- * wrong number is an error and not a guess.  Keys this agent does not know are noted and passed over.
+ * The spec: records "KEY=VALUE" ended by NUL bytes.  heddle wrote it, so it is trusted to mean
+ * well, but a wrong number is an error and not a guess.  Keys this agent does not know are noted
+ * and passed over.
  *
  * Lists are sized for the worst case, every record being of that list.
  */
@@ -65,7 +66,7 @@ static bool parse_mount(struct spec *s, char *value)
 		return false;
 	*mode++ = '\0';
 	*path++ = '\0';
-	if (strcmp(mode, "rw") && strcmp(mode, "ro"))
+	if (strcmp(mode, "rw") != 0 && strcmp(mode, "ro") != 0)
 		return false;
 	s->mount[s->n_mounts++] =
 		(struct spec_mount){ .tag = value, .path = path, .ro = mode[1] == 'o' };
@@ -130,6 +131,7 @@ int spec_parse(struct agent *a, char *buf, size_t len)
 {
 	char *next;
 
+	a->spec.buf = buf;
 	if (!spec_alloc(&a->spec, spec_count(buf, len)))
 		return agent_fail(a, ENOMEM, "spec");
 	for (char *rec = buf; rec < buf + len; rec = next) {

@@ -1,6 +1,6 @@
 /*
- * The guest's side of heddle's channel, by hand: FUSE requests built in memory, for the unit test and the
- * fuzzer.  Its fs_complete() takes the place of the device's.
+ * The guest's side of heddle's channel, by hand: FUSE requests built in memory, for the unit test
+ * and the fuzzer.  Its fs_complete() takes the place of the device's.
  */
 #ifndef TESTS_UNIT_CHANNEL_GUEST_H
 #define TESTS_UNIT_CHANNEL_GUEST_H
@@ -25,7 +25,7 @@ struct fs_request {
 	struct iovec v[2 * PIECES_MAX];
 	unsigned n_in, n_out;
 	unsigned completed; /* times; must end as 1 */
-	ssize_t result;     /* of serve or fs_complete */
+	ssize_t result;	    /* of serve or fs_complete */
 };
 
 void fs_complete(struct fs_request *r, ssize_t len)
@@ -119,11 +119,13 @@ static inline void guest_serve(struct guest *g, struct fs_request *r, unsigned w
 
 /* Send: header, two parts of a body. */
 static inline struct fs_request *guest_send(struct guest *g, uint32_t opcode, uint64_t node,
-					    const void *a, size_t a_len, const void *b, size_t b_len,
-					    size_t out_len, size_t piece)
+					    const void *a, size_t a_len, const void *b,
+					    size_t b_len, size_t out_len, size_t piece)
 {
-	struct fuse_in_header h = { .len = sizeof(h) + a_len + b_len, .opcode = opcode,
-				    .unique = ++g->unique, .nodeid = node };
+	struct fuse_in_header h = { .len = sizeof(h) + a_len + b_len,
+				    .opcode = opcode,
+				    .unique = ++g->unique,
+				    .nodeid = node };
 	uint8_t *buf = malloc(h.len);
 	struct fs_request *r;
 

@@ -1,6 +1,6 @@
 /*
- * A virtio device for tests: each chain's readable bytes come back in its writable part.  It counts what
- * is called, and on which thread.
+ * A virtio device for tests: each chain's readable bytes come back in its writable part.  It counts
+ * what is called, and on which thread.
  */
 #ifndef TESTS_UNIT_ECHO_H
 #define TESTS_UNIT_ECHO_H
@@ -72,7 +72,8 @@ static inline void echo_destroy(struct virtio_dev *d)
 	free(echo_of(d));
 }
 
-static inline void echo_config_write(struct virtio_dev *d, uint32_t off, const void *p, uint32_t len)
+static inline void echo_config_write(struct virtio_dev *d, uint32_t off, const void *p,
+				     uint32_t len)
 {
 	memcpy(echo_of(d)->config + off, p, len);
 }
@@ -98,7 +99,8 @@ static inline void echo_pass(struct virtio_queue *q)
 
 	do {
 		virtq_mute(&q->vq);
-		for (; budget > 0 && (ret = virtq_pop(&q->vq, iov, ARRAY_SIZE(iov), &c)) == 1; budget--)
+		for (; budget > 0 && (ret = virtq_pop(&q->vq, iov, ARRAY_SIZE(iov), &c)) == 1;
+		     budget--)
 			echo_serve(q, iov, &c);
 		virtio_queue_flush(q);
 		if (ret < 0) {

@@ -1,4 +1,7 @@
-/* A reader of newc archives for tests: every field is checked, every length against the archive's end. */
+/*
+ * A reader of newc archives for tests: every field is checked, every length against the archive's
+ * end.
+ */
 #ifndef TESTS_UNIT_NEWC_H
 #define TESTS_UNIT_NEWC_H
 

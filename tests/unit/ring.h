@@ -2,8 +2,8 @@
  * A fake guest: RAM, and the driver's side of split rings (virtio 1.2, "Split Virtqueues").
  *
  * RAM is one memfd mapped twice: the view the device gets through struct mem, each region between
- * inaccessible pages, and the view the driver writes through.  A device that uses a guest address or a
- * driver pointer as its own, or runs off a region, faults at once.
+ * inaccessible pages, and the view the driver writes through.  A device that uses a guest address
+ * or a driver pointer as its own, or runs off a region, faults at once.
  *
  * Everything is static inline so that each test and fuzzer stays one object file.
  */
@@ -38,10 +38,12 @@ struct guest {
 /* One region's device view, fenced by a page without access on both sides. */
 static inline uint8_t *guest_map_region(int memfd, uint64_t off, uint64_t len)
 {
-	uint8_t *p = mmap(NULL, len + 2 * GUEST_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *p =
+		mmap(NULL, len + 2 * GUEST_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	assert(p != MAP_FAILED);
-	p = mmap(p + GUEST_PAGE, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd, (off_t)off);
+	p = mmap(p + GUEST_PAGE, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd,
+		 (off_t)off);
 	assert(p != MAP_FAILED);
 	return p;
 }
@@ -89,7 +91,8 @@ static inline void *guest_at(struct guest *g, uint64_t gpa)
 	uint64_t off = 0;
 
 	for (unsigned i = 0; i < g->mem.n; off += g->mem.region[i++].len)
-		if (gpa >= g->mem.region[i].gpa && gpa - g->mem.region[i].gpa < g->mem.region[i].len)
+		if (gpa >= g->mem.region[i].gpa &&
+		    gpa - g->mem.region[i].gpa < g->mem.region[i].len)
 			return g->ram + off + (gpa - g->mem.region[i].gpa);
 	assert(!"not RAM");
 	return NULL;
@@ -118,7 +121,8 @@ struct ring {
 	struct vring_desc *desc; /* driver's view */
 	struct vring_avail *avail;
 	struct vring_used *used;
-	uint16_t next_desc;  /* descriptors are taken round robin: the tests keep count of what is free */
+	uint16_t next_desc;  /* descriptors are taken round robin: the tests keep count of what is
+				free */
 	uint16_t avail_idx;  /* next to fill; shown by ring_show */
 	uint16_t shown;      /* as the device sees it */
 	uint16_t last_used;  /* next to take */

@@ -1,7 +1,8 @@
 /*
- * The guest agent's second half (spawn, pumps, end) and heddle's channel, end to end and without a VM: the
- * channel's file server answers a real /dev/fuse mount instead of a virtqueue, and the agent's code runs
- * as PID 1 of a PID namespace.  The fs_complete() here takes the place of the device's.
+ * The guest agent's second half (spawn, pumps, end) and heddle's channel, end to end and without a
+ * VM: the channel's file server answers a real /dev/fuse mount instead of a virtqueue, and the
+ * agent's code runs as PID 1 of a PID namespace.  The fs_complete() here takes the place of the
+ * device's.
  *
  * Needs root and /dev/fuse; says so and skips without.
  */
@@ -30,7 +31,7 @@
 #define BULK (1ull << 30)
 #endif
 
-/* --- what say.c does, without the kernel's log ----------------------------------------------------- */
+/* --- what say.c does, without the kernel's log ------------------------------------------------ */
 
 int agent_fail(struct agent *a, int err, const char *fmt, ...)
 {
@@ -51,7 +52,7 @@ void agent_note(const char *fmt, ...)
 {
 }
 
-/* --- /dev/fuse in place of a virtqueue ------------------------------------------------------------- */
+/* --- /dev/fuse in place of a virtqueue -------------------------------------------------------- */
 
 struct host;
 
@@ -159,8 +160,8 @@ static void mount_fuse(struct host *h)
 	h->fuse = (struct watch){ .fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK),
 				  .ready = fuse_ready };
 	ck_assert_int_ge(h->fuse.fd, 0);
-	snprintf(opts, sizeof(opts), "fd=%d,rootmode=40000,user_id=0,group_id=0,default_permissions",
-		 h->fuse.fd);
+	snprintf(opts, sizeof(opts),
+		 "fd=%d,rootmode=40000,user_id=0,group_id=0,default_permissions", h->fuse.fd);
 	ck_assert_int_eq(mount("channel", h->dir, "fuse", 0, opts), 0);
 }
 
@@ -189,8 +190,8 @@ static void agent_main(const struct host *h, char *spec, size_t len, int wait_fd
 }
 
 /*
- * The agent is forked while this process has one thread; it waits until the mount is there.  A process can
- * make only one PID namespace for its children, so there is one in between.
+ * The agent is forked while this process has one thread; it waits until the mount is there.  A
+ * process can make only one PID namespace for its children, so there is one in between.
  */
 static void fork_agent(struct host *h, char *spec, size_t len, int first_fd)
 {
@@ -297,11 +298,11 @@ static void host_wait_ready(struct host *h)
 	ck_assert(channel_connected(h->channel));
 }
 
-/* --- helpers --------------------------------------------------------------------------------------- */
+/* --- helpers ---------------------------------------------------------------------------------- */
 
-#define SPEC(s) s, sizeof(s) - 1
+#define SPEC(s)	 s, sizeof(s) - 1
 #define PATH_ENV "env=PATH=/usr/bin:/bin\0"
-#define SH "arg=/bin/sh\0arg=-c\0arg="
+#define SH	 "arg=/bin/sh\0arg=-c\0arg="
 
 struct wires {
 	int in, out, err; /* our ends; others are in far[] */
@@ -366,7 +367,7 @@ static void run_bytes(struct result *r, const void *spec, size_t len, const char
 
 static struct result r;
 
-/* --- tests ----------------------------------------------------------------------------------------- */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 START_TEST(exit_code_and_three_streams)
 {
@@ -421,8 +422,9 @@ END_TEST
 
 START_TEST(arguments_byte_for_byte)
 {
-	static const char spec[] = PATH_ENV "arg=printf\0arg=%s|\0arg=\0arg=a=b\0arg=\xff\x01\n\"'$\0"
-					    "arg= \t\0";
+	static const char spec[] =
+		PATH_ENV "arg=printf\0arg=%s|\0arg=\0arg=a=b\0arg=\xff\x01\n\"'$\0"
+			 "arg= \t\0";
 	static const char want[] = "|a=b|\xff\x01\n\"'$| \t|";
 
 	run_bytes(&r, SPEC(spec), "");
@@ -433,9 +435,10 @@ END_TEST
 
 START_TEST(environment_identity_and_folder)
 {
-	run_bytes(&r, SPEC("env=A=1\0env=PATH=/usr/bin\0uid=65534\0gid=65533\0cwd=/usr/lib\0arg=sh\0"
-			   "arg=-c\0arg=/usr/bin/env | grep -v -e PWD -e _=; id -u; id -g; id -G; pwd; "
-			   "echo again >/dev/stdout\0"),
+	run_bytes(&r,
+		  SPEC("env=A=1\0env=PATH=/usr/bin\0uid=65534\0gid=65533\0cwd=/usr/lib\0arg=sh\0"
+		       "arg=-c\0arg=/usr/bin/env | grep -v -e PWD -e _=; id -u; id -g; id -G; pwd; "
+		       "echo again >/dev/stdout\0"),
 		  "");
 	ck_assert_str_eq(r.out, "A=1\nPATH=/usr/bin\n65534\n65533\n65533\n/usr/lib\nagain\n");
 	run_bytes(&r, SPEC("cwd=/no/such/folder\0arg=/bin/pwd\0"), "");
@@ -473,8 +476,7 @@ END_TEST
 
 START_TEST(what_ends_soon_may_end)
 {
-	run_bytes(&r, SPEC(PATH_ENV "arg=bash\0arg=-c\0arg=echo one > >(cat; echo two)\0"),
-		  "");
+	run_bytes(&r, SPEC(PATH_ENV "arg=bash\0arg=-c\0arg=echo one > >(cat; echo two)\0"), "");
 	ck_assert_str_eq(r.out, "one\ntwo\n");
 }
 END_TEST
@@ -538,8 +540,9 @@ START_TEST(a_full_stdout_does_not_hold_stderr)
 	struct host h;
 
 	make_wires(&w);
-	host_start(&h, SPEC(PATH_ENV SH "{ head -c 8388608 /dev/zero; echo fed >&2; } & sleep 0.2; "
-				     "echo err >&2; wait\0"),
+	host_start(&h,
+		   SPEC(PATH_ENV SH "{ head -c 8388608 /dev/zero; echo fed >&2; } & sleep 0.2; "
+				    "echo err >&2; wait\0"),
 		   w.far[0], w.far[1], w.far[2]);
 	ck_assert_uint_eq(slurp(w.err, out, 4), 4); /* although nobody reads w.out */
 	ck_assert_mem_eq(out, "err\n", 4);
@@ -609,8 +612,9 @@ START_TEST(signals_reach_the_command)
 	struct host h;
 
 	make_wires(&w);
-	host_start(&h, SPEC(PATH_ENV SH "trap 'echo usr1' USR1; trap 'echo term; exit 5' TERM; "
-				     "echo up; while :; do sleep 0.01; done\0"),
+	host_start(&h,
+		   SPEC(PATH_ENV SH "trap 'echo usr1' USR1; trap 'echo term; exit 5' TERM; "
+				    "echo up; while :; do sleep 0.01; done\0"),
 		   w.far[0], w.far[1], w.far[2]);
 	host_wait_ready(&h);
 	ck_assert_uint_eq(slurp(w.out, r.out, 3), 3);
@@ -649,12 +653,14 @@ START_TEST(a_terminal)
 	struct host h;
 
 	make_wires(&w);
-	host_start(&h, SPEC("tty=33x77\0" PATH_ENV SH
-			    "winch=1; trap 'winch=' WINCH; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && stty size && "
-			    "tty; echo >/dev/tty ctl; while [ $winch ]; do sleep 0.01; done; stty size; "
-			    "read x; echo got $x; int=1; trap 'int=' INT; echo ready; "
-			    "while [ $int ]; do sleep 0.01; done; echo int; read x || echo eof\0"),
-		   w.far[0], w.far[1], w.far[2]);
+	host_start(
+		&h,
+		SPEC("tty=33x77\0" PATH_ENV SH "winch=1; trap 'winch=' WINCH; [ -t 0 ] && [ -t 1 ] "
+					       "&& [ -t 2 ] && stty size && "
+		     "tty; echo >/dev/tty ctl; while [ $winch ]; do sleep 0.01; done; stty size; "
+		     "read x; echo got $x; int=1; trap 'int=' INT; echo ready; "
+		     "while [ $int ]; do sleep 0.01; done; echo int; read x || echo eof\0"),
+		w.far[0], w.far[1], w.far[2]);
 	host_wait_ready(&h);
 	expect(w.out, "33 77\r\n/dev/pts/");
 	expect(w.out, "ctl\r\n");
@@ -695,9 +701,10 @@ START_TEST(a_terminal_left_and_taken_again)
 	struct host h;
 
 	make_wires(&w);
-	host_start(&h, SPEC("tty=24x80\0" PATH_ENV SH
-			    "trap '' HUP; t=$(tty); exec </dev/null >/dev/null 2>&1; sleep 0.3; "
-			    "echo back >$t; exit 4\0"),
+	host_start(&h,
+		   SPEC("tty=24x80\0" PATH_ENV SH
+			"trap '' HUP; t=$(tty); exec </dev/null >/dev/null 2>&1; sleep 0.3; "
+			"echo back >$t; exit 4\0"),
 		   w.far[0], w.far[1], w.far[2]);
 	expect(w.out, "back\r\n");
 	ck_assert_uint_eq(host_wait(&h).code, 4);

@@ -1,4 +1,6 @@
-/* heddle's end of the channel (devices/channel.h, devices/stream.h), with a guest that may be hostile. */
+/*
+ * heddle's end of the channel (devices/channel.h, vmm/stream.h), with a guest that may be hostile.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,10 +13,10 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "devices/stream.h"
 #include "tests/unit/channel_guest.h"
 #include "tests/unit/suite.h"
 #include "vmm/log.h"
+#include "vmm/stream.h"
 
 struct seen {
 	struct channel_status status;
@@ -71,7 +73,7 @@ static void check_data(struct fs_request *r, const char *text)
 	check_reply(r, 0, strlen(text));
 }
 
-/* --- the file system ------------------------------------------------------------------------------- */
+/* --- the file system -------------------------------------------------------------------------- */
 
 static struct fs_request *send_init(struct guest *g, uint32_t major, uint32_t minor, uint32_t flags)
 {
@@ -175,8 +177,10 @@ END_TEST
 
 START_TEST(what_is_not_served)
 {
-	static const uint32_t opcodes[] = { 0, FUSE_MKNOD, FUSE_UNLINK, FUSE_FSYNC, FUSE_FLUSH,
-					    FUSE_GETXATTR, FUSE_SYNCFS, 77, 4096, ~0u };
+	static const uint32_t opcodes[] = { 0,		 FUSE_MKNOD, FUSE_UNLINK,
+					    FUSE_FSYNC,	 FUSE_FLUSH, FUSE_GETXATTR,
+					    FUSE_SYNCFS, 77,	     4096,
+					    ~0u };
 	struct fs_request *r;
 	struct guest g;
 
@@ -203,7 +207,8 @@ START_TEST(requests_too_short_to_answer)
 		ck_assert_int_eq(r->result, -EPROTO);
 		request_free(r);
 	}
-	for (size_t len = 0; len < sizeof(struct fuse_out_header) + sizeof(struct fuse_attr_out); len++) {
+	for (size_t len = 0; len < sizeof(struct fuse_out_header) + sizeof(struct fuse_attr_out);
+	     len++) {
 		r = request_new(&h, sizeof(h), len, 5);
 		guest_serve(&g, r, 1);
 		ck_assert_int_eq(r->result, -EPROTO);
@@ -213,7 +218,7 @@ START_TEST(requests_too_short_to_answer)
 }
 END_TEST
 
-/* --- standard input -------------------------------------------------------------------------------- */
+/* --- standard input --------------------------------------------------------------------------- */
 
 START_TEST(input_waits_and_comes_in_order)
 {
@@ -337,7 +342,9 @@ START_TEST(flags_of_inherited_descriptors_stay)
 }
 END_TEST
 
-/* Run fn in a child that leads a session with the slave as its terminal, and pass its failure on. */
+/*
+ * Run fn in a child that leads a session with the slave as its terminal, and pass its failure on.
+ */
 static void in_session(int slave, void (*fn)(int tty))
 {
 	pid_t pid = fork();
@@ -392,7 +399,7 @@ START_TEST(a_terminal_is_read_in_the_foreground_only)
 }
 END_TEST
 
-/* --- standard output and error --------------------------------------------------------------------- */
+/* --- standard output and error ---------------------------------------------------------------- */
 
 static size_t slurp(int fd, void *buf, size_t len)
 {
@@ -534,11 +541,11 @@ START_TEST(writes_that_lie)
 	struct guest g;
 
 	start(&g, null, null, null);
-	check_reply(guest_send(&g, FUSE_WRITE, NODE_STDOUT, &in, sizeof(in), "four", 4, 64, 9), -EINVAL,
-		    0);
+	check_reply(guest_send(&g, FUSE_WRITE, NODE_STDOUT, &in, sizeof(in), "four", 4, 64, 9),
+		    -EINVAL, 0);
 	in.size = ~0u;
-	check_reply(guest_send(&g, FUSE_WRITE, NODE_STDOUT, &in, sizeof(in), "four", 4, 64, 9), -EINVAL,
-		    0);
+	check_reply(guest_send(&g, FUSE_WRITE, NODE_STDOUT, &in, sizeof(in), "four", 4, 64, 9),
+		    -EINVAL, 0);
 	check_reply(guest_send(&g, FUSE_WRITE, NODE_STDOUT, &in, 8, NULL, 0, 64, 9), -EINVAL, 0);
 	check_reply(guest_send(&g, FUSE_READ, NODE_STDIN, &in, 8, NULL, 0, 64, 9), -EINVAL, 0);
 	check_reply(guest_write(&g, NODE_STDIN, "x", 1), -EINVAL, 0);
@@ -570,7 +577,7 @@ START_TEST(hiprio_keeps_nothing)
 }
 END_TEST
 
-/* --- descriptors that cannot be opened anew -------------------------------------------------------- */
+/* --- descriptors that cannot be opened anew --------------------------------------------------- */
 
 static size_t shared_fill(struct stream *s)
 {
@@ -623,7 +630,7 @@ START_TEST(shared_descriptors_do_not_wait)
 }
 END_TEST
 
-/* --- events ---------------------------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 
 static void check_event(struct guest *g, uint32_t kind, uint32_t a, uint32_t b)
 {
@@ -747,7 +754,7 @@ START_TEST(events_from_another_thread)
 }
 END_TEST
 
-/* --- status ---------------------------------------------------------------------------------------- */
+/* --- status ----------------------------------------------------------------------------------- */
 
 START_TEST(the_last_word)
 {
@@ -777,7 +784,7 @@ START_TEST(the_last_word)
 }
 END_TEST
 
-/* --- interrupts and resets ------------------------------------------------------------------------- */
+/* --- interrupts and resets -------------------------------------------------------------------- */
 
 START_TEST(interrupts)
 {
@@ -829,10 +836,11 @@ START_TEST(a_reset_forgets_what_waits)
 END_TEST
 
 SUITE_MAIN("channel", 60, negotiation, names, attributes_and_handles, what_is_not_served,
-	   requests_too_short_to_answer, input_waits_and_comes_in_order, waiting_requests_are_bounded,
-	   scattered_buffers, no_input_at_all, flags_of_inherited_descriptors_stay,
-	   a_terminal_is_read_in_the_foreground_only, slow_readers, a_stuck_stream_does_not_hold_another,
-	   broken_pipes, sinks_that_refuse, a_files_position_is_shared, writes_that_lie,
-	   hiprio_keeps_nothing, shared_descriptors_do_not_wait, events_coalesce,
-	   stop_and_continue_cancel_each_other, events_are_not_lost_to_bad_requests,
-	   events_from_another_thread, the_last_word, interrupts, a_reset_forgets_what_waits)
+	   requests_too_short_to_answer, input_waits_and_comes_in_order,
+	   waiting_requests_are_bounded, scattered_buffers, no_input_at_all,
+	   flags_of_inherited_descriptors_stay, a_terminal_is_read_in_the_foreground_only,
+	   slow_readers, a_stuck_stream_does_not_hold_another, broken_pipes, sinks_that_refuse,
+	   a_files_position_is_shared, writes_that_lie, hiprio_keeps_nothing,
+	   shared_descriptors_do_not_wait, events_coalesce, stop_and_continue_cancel_each_other,
+	   events_are_not_lost_to_bad_requests, events_from_another_thread, the_last_word,
+	   interrupts, a_reset_forgets_what_waits)

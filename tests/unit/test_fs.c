@@ -16,9 +16,9 @@
 #define KEEP_MAX 64
 
 /*
- * The first byte of a request says what to do: 'e' echo, 'k' keep, 'f' forget (no reply), 's' slow echo,
- * 'x' too short to be answered, 'o' claim to have written more than there was room for.  A kept request is
- * echoed when the worker's eventfd is written.
+ * The first byte of a request says what to do: 'e' echo, 'k' keep, 'f' forget (no reply), 's' slow
+ * echo, 'x' too short to be answered, 'o' claim to have written more than there was room for.  A
+ * kept request is echoed when the worker's eventfd is written.
  */
 struct worker {
 	struct watch go;
@@ -48,8 +48,8 @@ static ssize_t echo(struct cursor *in, struct cursor *out)
 	return (ssize_t)len;
 }
 
-static ssize_t server_serve(void *server, void *worker_of_queue, struct fs_request *r, struct cursor *in,
-			    struct cursor *out)
+static ssize_t server_serve(void *server, void *worker_of_queue, struct fs_request *r,
+			    struct cursor *in, struct cursor *out)
 {
 	struct cursor peek = *in;
 	struct worker *w = worker_of_queue;
@@ -273,7 +273,7 @@ static void wait_kept(unsigned i, unsigned n)
 	ck_assert_uint_eq(worker[i].kept_now, n);
 }
 
-/* --- the device ------------------------------------------------------------------------------------- */
+/* --- the device ------------------------------------------------------------------------------- */
 
 START_TEST(config_holds_tag_and_number_of_request_queues)
 {
@@ -343,7 +343,7 @@ START_TEST(begin_that_fails_sets_needs_reset)
 }
 END_TEST
 
-/* --- requests --------------------------------------------------------------------------------------- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 START_TEST(requests_are_served_on_the_thread_of_their_queue)
 {
@@ -456,7 +456,7 @@ START_TEST(more_requests_than_a_budget_are_all_served)
 }
 END_TEST
 
-/* --- kept requests ---------------------------------------------------------------------------------- */
+/* --- kept requests ---------------------------------------------------------------------------- */
 
 START_TEST(kept_request_is_completed_later_and_others_pass_it)
 {
@@ -569,7 +569,7 @@ START_TEST(server_without_hooks_is_fine)
 }
 END_TEST
 
-/* --- hostile rings ---------------------------------------------------------------------------------- */
+/* --- hostile rings ---------------------------------------------------------------------------- */
 
 START_TEST(broken_ring_stops_its_queue_only)
 {

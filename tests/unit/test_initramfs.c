@@ -1,4 +1,7 @@
-/* The archive heddle gives to a guest (vmm/initramfs.h), read back by a reader that believes nothing. */
+/*
+ * The archive heddle gives to a guest (vmm/initramfs.h), read back by a reader that believes
+ * nothing.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +15,13 @@
 #include "vmm/initramfs.h"
 
 static struct module modules[] = {
-	{ .name = (char *)(uintptr_t)"virtio_ring", .data = (void *)(uintptr_t)"abcde", .len = 5 },
-	{ .name = (char *)(uintptr_t)"virtio", .data = (void *)(uintptr_t)"", .len = 0 },
-	{ .name = (char *)(uintptr_t)"fuse", .data = (void *)(uintptr_t)"0123456789ab", .len = 12 },
+	{ .name = (char *)(uintptr_t) "virtio_ring",
+	  .data = (void *)(uintptr_t) "abcde",
+	  .len = 5 },
+	{ .name = (char *)(uintptr_t) "virtio", .data = (void *)(uintptr_t) "", .len = 0 },
+	{ .name = (char *)(uintptr_t) "fuse",
+	  .data = (void *)(uintptr_t) "0123456789ab",
+	  .len = 12 },
 };
 
 static const char *const records[] = { "root=heddle-root", "arg=a\n\xff=b", "arg=", "env=X=" };
@@ -149,8 +156,8 @@ START_TEST(cpio_reads_it)
 
 	ck_assert_int_eq(write(fd, i.data, i.len), (ssize_t)i.len);
 	close(fd);
-	snprintf(cmd, sizeof(cmd), "! command -v cpio >/dev/null || cpio -it --quiet <%s >/dev/null",
-		 path);
+	snprintf(cmd, sizeof(cmd),
+		 "! command -v cpio >/dev/null || cpio -it --quiet <%s >/dev/null", path);
 	ck_assert_int_eq(system(cmd), 0);
 	unlink(path);
 	initramfs_destroy(&i);

@@ -156,7 +156,8 @@ START_TEST(any_cut_gives_the_same_bytes)
 		}
 		while (pos < at) {
 			size_t len = (size_t)rand_r(&seed) % 9;
-			bool fits = len <= at - pos, ok = cursor_read(&k, got + pos, fits ? len : 60);
+			bool fits = len <= at - pos,
+			     ok = cursor_read(&k, got + pos, fits ? len : 60);
 
 			if (ok != (fits ? true : 60 <= at - pos))
 				ck_abort_msg("round %u", round);

@@ -15,8 +15,8 @@
 #define PINS    24
 
 /*
- * Of KVM: the routing table, and which eventfd is attached to which GSI.  An eventfd that is signalled when
- * it is attached has its interrupt delivered, and keeps its counter.
+ * Of KVM: the routing table, and which eventfd is attached to which GSI.  An eventfd that is
+ * signalled when it is attached has its interrupt delivered, and keeps its counter.
  */
 static struct {
 	struct kvm_irq_routing_entry route[256];

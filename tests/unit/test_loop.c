@@ -180,7 +180,7 @@ START_TEST(edge_watch_on_a_signalled_eventfd_fires_at_once)
 }
 END_TEST
 
-/* --- I/O threads ------------------------------------------------------------------------------------ */
+/* --- I/O threads ------------------------------------------------------------------------------ */
 
 static struct iothread t;
 static pthread_t ran_on;
@@ -232,7 +232,8 @@ static int check_signals(void *arg)
 
 	(void)arg;
 	pthread_sigmask(SIG_SETMASK, NULL, &set);
-	return sigismember(&set, SIGTERM) && sigismember(&set, SIGINT) && sigismember(&set, SIGUSR1);
+	return sigismember(&set, SIGTERM) && sigismember(&set, SIGINT) &&
+	       sigismember(&set, SIGUSR1);
 }
 
 START_TEST(threads_take_no_signals_and_the_caller_still_does)

@@ -1,6 +1,6 @@
 /*
- * Kernel modules (vmm/modules.h), from the folders of stock kernels that guest-images/kernels.sh has put
- * under build/kernels, and from broken ones made here.
+ * Kernel modules (vmm/modules.h), from the folders of stock kernels that guest-images/kernels.sh
+ * has put under build/kernels, and from broken ones made here.
  */
 #include <check.h>
 #include <errno.h>
@@ -29,13 +29,15 @@ static int index_of(const struct module_list *list, const char *name)
 static void check_kernel(const char *dir)
 {
 	static const char *const before[][2] = {
-		{ "virtio", "virtio_ring" },  { "virtio_ring", "virtio_pci" },
-		{ "fuse", "virtiofs" },       { "net_failover", "virtio_net" },
+		{ "virtio", "virtio_ring" },	{ "virtio_ring", "virtio_pci" },
+		{ "fuse", "virtiofs" },		{ "net_failover", "virtio_net" },
 		{ "failover", "net_failover" },
 	};
 	struct module_want want[] = {
-		{ .name = "virtio_pci" }, { .name = "virtiofs" },
-		{ .name = "overlay" },    { .name = "virtio_net" },
+		{ .name = "virtio_pci" },
+		{ .name = "virtiofs" },
+		{ .name = "overlay" },
+		{ .name = "virtio_net" },
 		{ .name = "no_such_thing", .optional = true },
 	};
 	struct module_list list;
@@ -126,7 +128,9 @@ START_TEST(damaged_module_files)
 	check_contents(NULL, 0, -ENOENT);
 	check_contents("", 0, -EBADMSG);
 	check_contents("not a module", 12, -EBADMSG);
-	check_contents("\xfd" "7zXZ\0cut", 9, -EBADMSG);
+	check_contents("\xfd"
+		       "7zXZ\0cut",
+		       9, -EBADMSG);
 	check_contents("\177ELF", 4, 0);
 }
 END_TEST

@@ -67,9 +67,13 @@ static void card_init(struct card *c)
 {
 	memset(c, 0, sizeof(*c));
 	pci_function_init(&c->f, 0x1234, 0x5678, 0x020000, 0xaaaa, 0xbbbb);
-	pci_add_bar(&c->f, 0, &(struct pci_bar){ .size = 8192, .read = card_read, .write = card_write,
-						 .moved = card_moved });
-	pci_add_bar(&c->f, 2, &(struct pci_bar){ .size = 4096, .read = card_read, .write = card_write });
+	pci_add_bar(&c->f, 0,
+		    &(struct pci_bar){ .size = 8192,
+				       .read = card_read,
+				       .write = card_write,
+				       .moved = card_moved });
+	pci_add_bar(&c->f, 2,
+		    &(struct pci_bar){ .size = 4096, .read = card_read, .write = card_write });
 	pci_add_msix(&c->f, 1, VECTORS);
 	c->f.wires_changed = card_wires;
 	c->f.reset = card_reset;
@@ -106,7 +110,7 @@ static bool readable(int fd)
 	return poll(&p, 1, 0) == 1;
 }
 
-/* --- config space ----------------------------------------------------------------------------------- */
+/* --- config space ----------------------------------------------------------------------------- */
 
 START_TEST(bridge_is_in_slot_0)
 {
@@ -194,7 +198,7 @@ START_TEST(capabilities_form_a_list)
 }
 END_TEST
 
-/* --- ports ------------------------------------------------------------------------------------------ */
+/* --- ports ------------------------------------------------------------------------------------ */
 
 static uint32_t port_in(uint64_t port, uint32_t len)
 {
@@ -244,7 +248,7 @@ START_TEST(data_port_needs_enable_and_an_existing_bus)
 }
 END_TEST
 
-/* --- BARs ------------------------------------------------------------------------------------------- */
+/* --- BARs ------------------------------------------------------------------------------------- */
 
 START_TEST(bars_show_their_size_and_keep_their_address)
 {
@@ -321,7 +325,8 @@ END_TEST
 
 START_TEST(bar_outside_the_window_answers_nowhere)
 {
-	static const uint32_t bad[] = { 0, 0x1000, 0xffffe000, WINDOW - 8192, WINDOW + WINDOW_LEN, ECAM };
+	static const uint32_t bad[] = { 0,   0x1000, 0xffffe000, WINDOW - 8192, WINDOW + WINDOW_LEN,
+					ECAM };
 
 	decode_on();
 	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -375,7 +380,7 @@ START_TEST(window_runs_out_cleanly)
 }
 END_TEST
 
-/* --- MSI-X ------------------------------------------------------------------------------------------ */
+/* --- MSI-X ------------------------------------------------------------------------------------ */
 
 static unsigned msix_flags(void)
 {
@@ -415,7 +420,8 @@ START_TEST(msix_capability_says_where_and_how_many)
 	uint32_t pba = cfg_read(&board, SLOT, cap + PCI_MSIX_PBA, 4);
 
 	ck_assert_uint_eq(cap, card.f.msix.cap);
-	ck_assert_uint_eq((cfg_read(&board, SLOT, cap + PCI_MSIX_FLAGS, 2) & PCI_MSIX_FLAGS_QSIZE) + 1,
+	ck_assert_uint_eq((cfg_read(&board, SLOT, cap + PCI_MSIX_FLAGS, 2) & PCI_MSIX_FLAGS_QSIZE) +
+				  1,
 			  VECTORS);
 	ck_assert_uint_eq(table, 1);
 	ck_assert_uint_eq(pba & 7, 1);
@@ -527,6 +533,26 @@ START_TEST(every_access_to_the_msix_bar_is_safe)
 }
 END_TEST
 
+START_TEST(largest_table_and_its_pending_bits_have_room)
+{
+	static struct card other;
+	uint32_t pba;
+
+	memset(&other, 0, sizeof(other));
+	pci_function_init(&other.f, 1, 1, 0, 0, 0);
+	pci_add_msix(&other.f, 0, PCI_MSIX_MAX);
+	ck_assert_int_eq(pci_attach(&board.pci, &other.f), 0);
+	cfg_write(&board, 2, PCI_COMMAND, COMMAND_ON, 2);
+	pba = cfg_read(&board, 2, other.f.msix.cap + PCI_MSIX_PBA, 4);
+	ck_assert_uint_eq(pba, PCI_MSIX_MAX * PCI_MSIX_ENTRY_SIZE);
+	ck_assert_uint_ge(other.f.bar[0].size, pba + PCI_MSIX_MAX / 8);
+	irq_signal(other.f.msix.line[255].fd);
+	ck_assert_uint_eq(mmio_read(&board, other.f.bar[0].addr + pba + 24, 8), 1ull << 63);
+	ck_assert_uint_eq(mmio_read(&board, other.f.bar[0].addr + pba + 31, 1), 0x80);
+	pci_detach(&other.f);
+}
+END_TEST
+
 START_TEST(wires_are_told_about_msix_and_the_pin)
 {
 	ck_assert(pci_intx_enabled(&card.f));
@@ -595,5 +621,6 @@ SUITE_MAIN_FIXTURE("pci", 30, setup, teardown, bridge_is_in_slot_0,
 		   vector_is_attached_only_when_nothing_masks_it,
 		   masked_vector_keeps_its_pending_bit, function_mask_keeps_pending_bits_too,
 		   table_takes_wide_and_narrow_accesses, every_access_to_the_msix_bar_is_safe,
+		   largest_table_and_its_pending_bits_have_room,
 		   wires_are_told_about_msix_and_the_pin, reset_restores_config_and_msix,
 		   detached_function_is_gone)

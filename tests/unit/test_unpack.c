@@ -19,7 +19,9 @@ static const enum unpack_format formats[] = { UNPACK_GZIP, UNPACK_XZ, UNPACK_ZST
 
 static size_t pack_gzip(size_t len)
 {
-	z_stream z = { .next_in = plain, .avail_in = len, .next_out = packed, .avail_out = PACKED_MAX };
+	z_stream z = {
+		.next_in = plain, .avail_in = len, .next_out = packed, .avail_out = PACKED_MAX
+	};
 
 	deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
 	ck_assert_int_eq(deflate(&z, Z_FINISH), Z_STREAM_END);
@@ -168,4 +170,5 @@ START_TEST(other_files_are_refused)
 END_TEST
 
 SUITE_MAIN("unpack", 60, every_length_comes_back, the_limit_holds_to_the_byte, a_bomb_is_stopped,
-	   cut_short_anywhere, damage_never_crashes, what_follows_is_ignored, other_files_are_refused)
+	   cut_short_anywhere, damage_never_crashes, what_follows_is_ignored,
+	   other_files_are_refused)

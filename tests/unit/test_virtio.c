@@ -142,7 +142,7 @@ static void assert_echo(unsigned i, const char *text)
 	ck_assert_mem_eq(guest_at(&g, buf[i] + 2048), text, len);
 }
 
-/* --- features and status ---------------------------------------------------------------------------- */
+/* --- features and status ---------------------------------------------------------------------- */
 
 START_TEST(features_ok_is_refused_for_bits_not_offered)
 {
@@ -257,7 +257,7 @@ START_TEST(registers_are_not_settable_once_enabled_or_started)
 }
 END_TEST
 
-/* --- starts that fail ------------------------------------------------------------------------------- */
+/* --- starts that fail ------------------------------------------------------------------------- */
 
 static void assert_start_failed(void)
 {
@@ -305,7 +305,7 @@ START_TEST(queue_that_refuses_stops_the_start)
 }
 END_TEST
 
-/* --- traffic ---------------------------------------------------------------------------------------- */
+/* --- traffic ---------------------------------------------------------------------------------- */
 
 START_TEST(requests_are_answered_on_every_queue)
 {
@@ -425,7 +425,7 @@ START_TEST(broken_ring_needs_reset_and_neighbours_go_on)
 }
 END_TEST
 
-/* --- reset ------------------------------------------------------------------------------------------ */
+/* --- reset ------------------------------------------------------------------------------------ */
 
 START_TEST(reset_returns_only_when_all_queues_have_left)
 {
@@ -563,7 +563,7 @@ START_TEST(eight_queues_share_two_threads)
 }
 END_TEST
 
-/* --- interrupts ------------------------------------------------------------------------------------- */
+/* --- interrupts ------------------------------------------------------------------------------- */
 
 START_TEST(pin_interrupts_record_their_cause_and_vectors_do_not)
 {
@@ -611,7 +611,7 @@ START_TEST(config_interrupt_changes_the_generation)
 }
 END_TEST
 
-/* --- config space, names, counters ------------------------------------------------------------------ */
+/* --- config space, names, counters ------------------------------------------------------------ */
 
 START_TEST(config_reads_beyond_the_end_are_zero)
 {
@@ -703,7 +703,8 @@ START_TEST(counters_come_as_json)
 	reset();
 	len = virtio_dev_stats_json(d, json, sizeof(json));
 	ck_assert_uint_eq(len, strlen(json));
-	ck_assert_ptr_eq(strstr(json, "{\"device\":\"echo0\",\"queues\":[{\"name\":\"echo0-q0\","), json);
+	ck_assert_ptr_eq(strstr(json, "{\"device\":\"echo0\",\"queues\":[{\"name\":\"echo0-q0\","),
+			 json);
 	ck_assert_ptr_nonnull(strstr(json, "\"requests\":2,\"batches\":2,\"interrupts\":"));
 	ck_assert_str_eq(json + len - 3, "}]}");
 	ck_assert_uint_eq(virtio_dev_stats_json(d, tiny, sizeof(tiny)), len);

@@ -2,6 +2,7 @@
 #include <linux/virtio_config.h>
 #include <linux/virtio_pci.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include "devices/virtio_pci.h"
 #include "tests/unit/echo.h"
@@ -31,10 +32,12 @@ static uint64_t find_area(uint8_t type, unsigned *cap)
 	unsigned at = 0;
 
 	while ((at = cfg_find_cap(&board, SLOT, PCI_CAP_ID_VNDR, at)) != 0) {
-		if (cfg_read(&board, SLOT, at + offsetof(struct virtio_pci_cap, cfg_type), 1) != type)
+		if (cfg_read(&board, SLOT, at + offsetof(struct virtio_pci_cap, cfg_type), 1) !=
+		    type)
 			continue;
 		*cap = at;
-		ck_assert_uint_eq(cfg_read(&board, SLOT, at + offsetof(struct virtio_pci_cap, bar), 1), 0);
+		ck_assert_uint_eq(
+			cfg_read(&board, SLOT, at + offsetof(struct virtio_pci_cap, bar), 1), 0);
 		return (cfg_read(&board, SLOT, PCI_BASE_ADDRESS_0, 4) & ~0xfu) +
 		       cfg_read(&board, SLOT, at + offsetof(struct virtio_pci_cap, offset), 4);
 	}
@@ -202,7 +205,7 @@ static void assert_answered(unsigned i, int fd)
 	ck_assert_uint_eq(len, 5);
 }
 
-/* --- identity --------------------------------------------------------------------------------------- */
+/* --- identity --------------------------------------------------------------------------------- */
 
 START_TEST(function_is_a_modern_virtio_device)
 {
@@ -247,7 +250,7 @@ START_TEST(feature_words_beyond_the_second_are_zero)
 }
 END_TEST
 
-/* --- a driver's life -------------------------------------------------------------------------------- */
+/* --- a driver's life -------------------------------------------------------------------------- */
 
 START_TEST(each_queue_answers_on_its_own_vector)
 {
@@ -343,7 +346,7 @@ START_TEST(reset_clears_all_registers)
 }
 END_TEST
 
-/* --- the pin ---------------------------------------------------------------------------------------- */
+/* --- the pin ---------------------------------------------------------------------------------- */
 
 START_TEST(pin_is_used_when_msix_is_off)
 {
@@ -432,7 +435,7 @@ START_TEST(wires_follow_msix_on_and_off)
 }
 END_TEST
 
-/* --- doorbells -------------------------------------------------------------------------------------- */
+/* --- doorbells -------------------------------------------------------------------------------- */
 
 START_TEST(doorbells_move_with_the_bar)
 {
@@ -461,6 +464,21 @@ START_TEST(notify_works_without_doorbells_too)
 }
 END_TEST
 
+START_TEST(doorbells_that_kvm_refuses_are_done_without)
+{
+	cfg_write(&board, SLOT, PCI_COMMAND, 0, 2);
+	/* No VM there: every ioctl fails. */
+	board.mmio.vm_fd = 1000000;
+	decode_on(0);
+	start(true);
+	assert_answered(2, vector_fd(3));
+	cfg_write(&board, SLOT, PCI_COMMAND, 0, 2);
+	board.mmio.vm_fd = -1;
+	decode_on(0);
+	ck_assert_uint_eq(board.mmio.n_soft, QUEUES);
+}
+END_TEST
+
 START_TEST(notify_of_queues_that_do_not_exist_is_ignored)
 {
 	start(true);
@@ -470,7 +488,7 @@ START_TEST(notify_of_queues_that_do_not_exist_is_ignored)
 }
 END_TEST
 
-/* --- hostile register accesses (S-03) --------------------------------------------------------------- */
+/* --- hostile register accesses (S-03) --------------------------------------------------------- */
 
 START_TEST(queue_registers_are_frozen_while_running)
 {
@@ -550,8 +568,10 @@ START_TEST(every_width_at_every_offset_is_safe)
 
 	for (unsigned round = 0; round < 3; round++) {
 		for (uint32_t len = 1; len <= 8; len *= 2) {
-			for (uint32_t off = 0; off + len <= 0x4000; off += off % 0x1000 < 0x80 ? 1 : 61) {
-				uint64_t v = (uint64_t)rand_r(&seed) << 33 ^ (uint64_t)rand_r(&seed);
+			for (uint32_t off = 0; off + len <= 0x4000;
+			     off += off % 0x1000 < 0x80 ? 1 : 61) {
+				uint64_t v =
+					(uint64_t)rand_r(&seed) << 33 ^ (uint64_t)rand_r(&seed);
 
 				(void)mmio_read(&board, common + off, len);
 				mmio_write(&board, common + off, v, len);
@@ -604,7 +624,7 @@ START_TEST(device_config_is_read_and_written_in_any_width)
 }
 END_TEST
 
-/* --- the PCI_CFG window ----------------------------------------------------------------------------- */
+/* --- the PCI_CFG window ----------------------------------------------------------------------- */
 
 static void window_set(uint32_t off, uint32_t len, uint8_t bar)
 {
@@ -666,7 +686,7 @@ START_TEST(config_window_refuses_bad_lengths_offsets_and_bars)
 }
 END_TEST
 
-/* --- machine reset, destruction --------------------------------------------------------------------- */
+/* --- machine reset, destruction --------------------------------------------------------------- */
 
 START_TEST(machine_reset_stops_the_device_and_unplugs_its_doorbells)
 {
@@ -692,7 +712,54 @@ START_TEST(too_many_queues_are_refused)
 }
 END_TEST
 
-/* --- several vCPUs at once -------------------------------------------------------------------------- */
+/* The lowest descriptor that is free. */
+static int next_fd(void)
+{
+	int fd = dup(0);
+
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	return fd;
+}
+
+static int plug_another(void)
+{
+	struct echo *other = echo_create(&g.mem, QUEUES, 2, SIZE);
+	struct virtio_pci *other_vp;
+	int err = virtio_dev_launch(&other->dev, NULL);
+
+	if (!err) {
+		err = virtio_pci_create(&board.pci, &other->dev, &board.mmio, &main_loop, &other_vp);
+		virtio_dev_shutdown(&other->dev);
+		if (!err)
+			virtio_pci_destroy(other_vp);
+	}
+	echo_destroy(&other->dev);
+	return err;
+}
+
+START_TEST(running_out_of_descriptors_leaves_nothing_behind)
+{
+	struct rlimit old, low;
+	int first = next_fd(), err = -EMFILE;
+	unsigned failures = 0;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+	for (low = old; err; failures++) {
+		low.rlim_cur = (rlim_t)first + failures;
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
+		err = plug_another();
+		ck_assert(err == 0 || err == -EMFILE);
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+		ck_assert_int_eq(next_fd(), first);
+		ck_assert_ptr_null(board.pci.slot[SLOT + 1]);
+	}
+	/* Kick eventfds, two loops with a mailbox, the pin, a vector each and one more. */
+	ck_assert_uint_ge(failures, QUEUES + 4 + 2 + QUEUES + 1);
+}
+END_TEST
+
+/* --- several vCPUs at once -------------------------------------------------------------------- */
 
 static _Atomic bool vcpus_stop;
 
@@ -759,7 +826,7 @@ SUITE_MAIN_FIXTURE("virtio_pci", 30, setup, teardown, function_is_a_modern_virti
 		   broken_ring_shows_in_status_and_interrupts, reset_clears_all_registers,
 		   pin_is_used_when_msix_is_off, pin_is_raised_again_while_a_cause_is_left,
 		   pin_that_is_disabled_stays_silent_and_nothing_is_lost,
-		   wires_follow_msix_on_and_off, doorbells_move_with_the_bar,
+		   wires_follow_msix_on_and_off, doorbells_move_with_the_bar, doorbells_that_kvm_refuses_are_done_without,
 		   notify_works_without_doorbells_too,
 		   notify_of_queues_that_do_not_exist_is_ignored,
 		   queue_registers_are_frozen_while_running, bad_queue_sizes_are_ignored,
@@ -772,4 +839,5 @@ SUITE_MAIN_FIXTURE("virtio_pci", 30, setup, teardown, function_is_a_modern_virti
 		   config_window_can_start_kick_and_reset_the_device,
 		   config_window_refuses_bad_lengths_offsets_and_bars,
 		   machine_reset_stops_the_device_and_unplugs_its_doorbells,
-		   too_many_queues_are_refused, vcpus_may_use_all_registers_at_once)
+		   too_many_queues_are_refused,
+		   running_out_of_descriptors_leaves_nothing_behind, vcpus_may_use_all_registers_at_once)

@@ -22,8 +22,8 @@ static uint64_t buf, table; /* gpa of a page of data, of room for an indirect ta
 static void begin(uint16_t size, uint64_t features)
 {
 	ring_init(&r, &g, size, features & EVENT_IDX);
-	ck_assert_int_eq(virtq_start(&q, &g.mem, size, r.desc_gpa, r.avail_gpa, r.used_gpa, features),
-			 0);
+	ck_assert_int_eq(
+		virtq_start(&q, &g.mem, size, r.desc_gpa, r.avail_gpa, r.used_gpa, features), 0);
 }
 
 static void setup(void)
@@ -68,11 +68,12 @@ static void assert_broken(const char *why)
 	ck_assert_int_eq(pop(), -EPROTO);
 	ck_assert_uint_eq(q.in_flight, 0);
 	ck_assert(!virtq_unmute(&q));
-	ck_assert_int_eq(virtq_start(&q, &g.mem, r.size, r.desc_gpa, r.avail_gpa, r.used_gpa, 0), 0);
+	ck_assert_int_eq(virtq_start(&q, &g.mem, r.size, r.desc_gpa, r.avail_gpa, r.used_gpa, 0),
+			 0);
 	ck_assert(!q.broken);
 }
 
-/* --- start ------------------------------------------------------------------------------------------ */
+/* --- start ------------------------------------------------------------------------------------ */
 
 START_TEST(start_refuses_sizes_that_are_no_power_of_two_or_too_big)
 {
@@ -80,7 +81,8 @@ START_TEST(start_refuses_sizes_that_are_no_power_of_two_or_too_big)
 	static const uint16_t good[] = { 1, 2, 4, 16, 4096 };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
-		ck_assert_int_eq(virtq_start(&q, &g.mem, bad[i], 0x10000, 0x30000, 0x40000, 0), -EINVAL);
+		ck_assert_int_eq(virtq_start(&q, &g.mem, bad[i], 0x10000, 0x30000, 0x40000, 0),
+				 -EINVAL);
 		ck_assert_uint_eq(q.size, 0);
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(good); i++)
@@ -111,8 +113,10 @@ START_TEST(start_refuses_rings_partly_outside_ram)
 		uint64_t a = wild[i];
 
 		ck_assert_int_eq(virtq_start(&q, &g.mem, 16, a, 0x3000, 0x4000, 0), -EINVAL);
-		ck_assert_int_eq(virtq_start(&q, &g.mem, 16, 0x1000, a & ~1ull, 0x4000, 0), -EINVAL);
-		ck_assert_int_eq(virtq_start(&q, &g.mem, 16, 0x1000, 0x3000, a & ~3ull, 0), -EINVAL);
+		ck_assert_int_eq(virtq_start(&q, &g.mem, 16, 0x1000, a & ~1ull, 0x4000, 0),
+				 -EINVAL);
+		ck_assert_int_eq(virtq_start(&q, &g.mem, 16, 0x1000, 0x3000, a & ~3ull, 0),
+				 -EINVAL);
 	}
 }
 END_TEST
@@ -127,7 +131,7 @@ START_TEST(stopped_queue_pops_an_error)
 }
 END_TEST
 
-/* --- pop: good chains ------------------------------------------------------------------------------- */
+/* --- pop: good chains ------------------------------------------------------------------------- */
 
 START_TEST(pop_of_an_empty_ring_is_zero)
 {
@@ -138,7 +142,9 @@ END_TEST
 
 START_TEST(pop_gives_readable_then_writable_segments)
 {
-	const struct seg s[] = { { buf, 10, false }, { buf + 100, 20, false }, { buf + 200, 30, true } };
+	const struct seg s[] = { { buf, 10, false },
+				 { buf + 100, 20, false },
+				 { buf + 200, 30, true } };
 	uint16_t head = ring_add(&r, s, 3);
 
 	memcpy(guest_at(&g, buf + 100), "hello", 5);
@@ -157,7 +163,9 @@ END_TEST
 
 START_TEST(pop_walks_indirect_tables_with_the_same_result)
 {
-	const struct seg s[] = { { buf, 10, false }, { buf + 100, 20, true }, { buf + 200, 30, true } };
+	const struct seg s[] = { { buf, 10, false },
+				 { buf + 100, 20, true },
+				 { buf + 200, 30, true } };
 
 	ring_add_indirect(&r, table, s, 3);
 	ck_assert_int_eq(pop(), 1);
@@ -168,7 +176,9 @@ START_TEST(pop_walks_indirect_tables_with_the_same_result)
 }
 END_TEST
 
-/* virtio 1.2, "Indirect Descriptors": direct descriptors may be followed by one that is indirect. */
+/*
+ * virtio 1.2, "Indirect Descriptors": direct descriptors may be followed by one that is indirect.
+ */
 START_TEST(pop_accepts_direct_descriptors_before_an_indirect_one)
 {
 	const struct seg direct = { buf, 10, false }, inner = { buf + 64, 6, true };
@@ -212,7 +222,9 @@ END_TEST
 START_TEST(pop_tolerates_empty_descriptors)
 {
 	/* Their addresses are nobody's business. */
-	const struct seg s[] = { { UINT64_MAX, 0, false }, { buf, 4, false }, { 6u << 20, 0, true } };
+	const struct seg s[] = { { UINT64_MAX, 0, false },
+				 { buf, 4, false },
+				 { 6u << 20, 0, true } };
 	const struct seg none = { 0, 0, false };
 
 	ring_add(&r, s, 3);
@@ -313,7 +325,7 @@ START_TEST(unpop_gives_the_same_chains_again_in_order)
 }
 END_TEST
 
-/* --- pop: what is refused --------------------------------------------------------------------------- */
+/* --- pop: what is refused --------------------------------------------------------------------- */
 
 START_TEST(index_that_jumped_past_the_ring_is_refused)
 {
@@ -561,7 +573,7 @@ START_TEST(chain_of_too_many_segments_is_refused)
 }
 END_TEST
 
-/* --- push and publish ------------------------------------------------------------------------------- */
+/* --- push and publish ------------------------------------------------------------------------- */
 
 static void one(uint32_t written)
 {
@@ -682,7 +694,7 @@ START_TEST(indices_wrap_without_loss)
 }
 END_TEST
 
-/* --- mute and unmute -------------------------------------------------------------------------------- */
+/* --- mute and unmute -------------------------------------------------------------------------- */
 
 START_TEST(muted_event_index_queue_gets_no_kicks_while_draining)
 {
@@ -755,14 +767,35 @@ START_TEST(kicks_come_at_every_index_up_to_the_wrap)
 }
 END_TEST
 
-/* --- a guest that changes its mind ------------------------------------------------------------------ */
+START_TEST(driver_waits_when_it_took_all_and_asks_for_the_next)
+{
+	uint32_t head, len;
+
+	for (unsigned event_idx = 0; event_idx < 2; event_idx++) {
+		begin(16, event_idx ? EVENT_IDX : 0);
+		one(0);
+		one(0);
+		virtq_publish(&q);
+		ring_no_irq(&r);
+		ck_assert(!virtq_driver_waits(&q));
+		ck_assert(ring_take(&r, &head, &len) && ring_take(&r, &head, &len));
+		ck_assert(!ring_want_irq(&r));
+		ck_assert(virtq_driver_waits(&q));
+	}
+	virtq_stop(&q);
+	ck_assert(!virtq_driver_waits(&q));
+}
+END_TEST
+
+/* --- a guest that changes its mind ------------------------------------------------------------ */
 
 static _Atomic bool flip_stop, flip_started;
 
 /* Rewrites descriptors, the table and the ring with plausible and wild values as fast as it can. */
 static void *flipper(void *arg)
 {
-	static const uint64_t addr[] = { 0x5000, (5u << 20) - 8, UINT64_MAX - 3, 4ull << 30, 6u << 20 };
+	static const uint64_t addr[] = { 0x5000, (5u << 20) - 8, UINT64_MAX - 3, 4ull << 30,
+					 6u << 20 };
 	static const uint32_t len[] = { 0, 1, 16, 64, 4096, UINT32_MAX };
 	struct vring_desc *t = guest_at(&g, table);
 	unsigned seed = 3;
@@ -821,6 +854,7 @@ START_TEST(flipping_descriptors_never_lead_outside_ram)
 END_TEST
 
 SUITE_MAIN_FIXTURE("virtq", 30, setup, teardown,
+		   driver_waits_when_it_took_all_and_asks_for_the_next,
 		   start_refuses_sizes_that_are_no_power_of_two_or_too_big,
 		   start_refuses_misaligned_rings, start_refuses_rings_partly_outside_ram,
 		   stopped_queue_pops_an_error, pop_of_an_empty_ring_is_zero,

@@ -1,11 +1,12 @@
 /*
- * An inherited descriptor (standard input, output, error) read or written without ever waiting, and without
- * changing its file description: O_NONBLOCK set there would be set for every process that shares it.
+ * An inherited descriptor (standard input, output, error) read or written without ever waiting, and
+ * without changing its file description: O_NONBLOCK set there would be set for every process that
+ * shares it.
  *
  * One user at a time; opened by main, then used on one I/O thread.
  */
-#ifndef DEVICES_STREAM_H
-#define DEVICES_STREAM_H
+#ifndef VMM_STREAM_H
+#define VMM_STREAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,13 +33,16 @@ int stream_open(struct stream *s, int fd, bool writing);
 void stream_close(struct stream *s);
 
 /*
- * Like readv and writev: count (reading: 0 = end of file), or -errno; -EAGAIN when it would have to wait.
- * The iovecs may be changed.  SIGPIPE must be blocked or ignored.
+ * Like readv and writev: count (reading: 0 = end of file), or -errno; -EAGAIN when it would have to
+ * wait. The iovecs may be changed.  SIGPIPE must be blocked or ignored.
  */
 ssize_t stream_readv(const struct stream *s, struct iovec *v, unsigned n);
 ssize_t stream_writev(const struct stream *s, struct iovec *v, unsigned n);
 
-/* s is our controlling terminal, and another job is in its foreground: reading is not ours to do now. */
+/*
+ * s is our controlling terminal, and another job is in its foreground: reading is not ours to do
+ * now.
+ */
 bool stream_in_background(const struct stream *s);
 
 #endif

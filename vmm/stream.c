@@ -2,19 +2,20 @@
  * Inherited descriptors without waiting: see stream.h.
  *
  * The ways, best first:
- *	1. Pipes and terminals: open /proc/self/fd/N.  That gives a second description of the same pipe or
- *	   terminal, whose O_NONBLOCK is nobody else's.  It fails when /proc is not mounted, and when the
- *	   pipe was made by another user (its inode then refuses us although the descriptor works).
+ *	1. Pipes and terminals: open /proc/self/fd/N.  That gives a second description of the same
+ *	   pipe or terminal, whose O_NONBLOCK is nobody else's.  It fails when /proc is not mounted,
+ *	   and when the pipe was made by another user (its inode then refuses us although the
+ *	   descriptor works).
  *	2. Sockets: MSG_DONTWAIT is per call.
  *	3. RWF_NOWAIT is per call too; pipes know it since Linux 6.4, terminals do not.
- *	4. poll(), then no more than surely fits: a writable pipe has PIPE_BUF bytes free, a writable terminal
- *	   fewer.  Another process that shares the description can still get in between, and then the call
- *	   waits as long as for any program; this is the last resort.
+ *	4. poll(), then no more than surely fits: a writable pipe has PIPE_BUF bytes free, a
+ *	   writable terminal fewer.  Another process that shares the description can still get in
+ *	   between, and then the call waits as long as for any program; this is the last resort.
  *
- * Regular files are never opened anew: the position is shared with the caller's other programs, and they
- * rely on that (`(heddle run ...; echo) >file`).
+ * Regular files are never opened anew: the position is shared with the caller's other programs, and
+ * they rely on that (`(heddle run ...; echo) >file`).
  */
-#include "devices/stream.h"
+#include "vmm/stream.h"
 
 #include "vmm/base.h"
 
@@ -30,7 +31,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* A writable terminal has room for a byte; in practice for far more, unless its reader has stopped. */
+/*
+ * A writable terminal has room for a byte; in practice for far more, unless its reader has stopped.
+ */
 #define TTY_STEP 256
 
 static bool can_poll(int fd)

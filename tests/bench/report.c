@@ -1,0 +1,100 @@
+/* Benchmark results as JSON and as a Markdown table: see report.h. */
+#include "tests/bench/report.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double bench_median(double *value, size_t n)
+{
+	qsort(value, n, sizeof(*value), compare);
+	return n % 2 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
+}
+
+static double ratio(const struct bench_row *r)
+{
+	return r->reference > 0 ? r->heddle / r->reference : 0;
+}
+
+static void write_json(FILE *f, const struct bench_row *row, size_t n)
+{
+	fprintf(f, "[\n");
+	for (size_t i = 0; i < n; i++) {
+		const struct bench_row *r = &row[i];
+
+		fprintf(f, "{\"bench\": \"%s\", \"case\": \"%s\", \"metric\": \"%s\", \"unit\": \"%s\", ",
+			r->bench, r->what, r->metric, r->unit);
+		fprintf(f, "\"heddle\": %.3f, \"reference\": %.3f, \"reference_name\": \"%s\", ",
+			r->heddle, r->reference, r->reference_name);
+		fprintf(f, "\"ratio\": %.3f, \"runs\": %u}%s\n", ratio(r), r->runs,
+			i + 1 < n ? "," : "");
+	}
+	fprintf(f, "]\n");
+}
+
+static void write_aim(FILE *f, const struct bench_row *r)
+{
+	bool of_ratio = r->aim > 0 && strcmp(r->aim_of, "ratio") == 0;
+	double value = of_ratio ? ratio(r) : r->heddle;
+
+	if (r->aim > 0)
+		fprintf(f, "%s <= %.10g: %s", r->aim_of, r->aim, value <= r->aim ? "met" : "missed");
+}
+
+static void write_table(FILE *f, const char *title, const struct bench_row *row, size_t n)
+{
+	fprintf(f, "%s\n\n", title);
+	fprintf(f, "| case | metric | heddle | reference | | ratio | aim | runs |\n");
+	fprintf(f, "| --- | --- | ---: | ---: | --- | ---: | --- | ---: |\n");
+	for (size_t i = 0; i < n; i++) {
+		const struct bench_row *r = &row[i];
+
+		fprintf(f, "| %s | %s | %.1f %s | %.1f %s | %s | %.2f | ", r->what, r->metric, r->heddle,
+			r->unit, r->reference, r->unit, r->reference_name, ratio(r));
+		write_aim(f, r);
+		fprintf(f, " | %u |\n", r->runs);
+	}
+}
+
+static FILE *create(const char *dir, const char *name, const char *suffix)
+{
+	char *path;
+	FILE *f;
+
+	if (asprintf(&path, "%s/%s.%s", dir, name, suffix) < 0)
+		return NULL;
+	f = fopen(path, "we");
+	if (!f)
+		fprintf(stderr, "%s: %s\n", path, strerror(errno));
+	free(path);
+	return f;
+}
+
+int bench_report(const char *dir, const char *name, const char *title, const struct bench_row *row,
+		 size_t n)
+{
+	FILE *json = create(dir, name, "json"), *table = create(dir, name, "md");
+	int err = json && table ? 0 : -EIO;
+
+	if (json) {
+		write_json(json, row, n);
+		if (fclose(json))
+			err = -errno;
+	}
+	if (table) {
+		write_table(table, title, row, n);
+		if (fclose(table))
+			err = -errno;
+	}
+	write_table(stdout, title, row, n);
+	return err;
+}

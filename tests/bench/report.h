@@ -1,0 +1,29 @@
+/*
+ * What every benchmark leaves behind: build/bench/NAME.json, an array of rows, and NAME.md, a table of the
+ * same rows.  A row compares one figure of heddle with the same figure of a reference, both measured in
+ * the same run; the figures are medians.
+ */
+#ifndef TESTS_BENCH_REPORT_H
+#define TESTS_BENCH_REPORT_H
+
+#include <stddef.h>
+
+/* Texts hold no '"', '\' or '|'. */
+struct bench_row {
+	const char *bench, *what; /* "case" in the file */
+	const char *metric, *unit;
+	double heddle, reference;
+	const char *reference_name;
+	unsigned runs;   /* of each */
+	double aim;      /* 0: none */
+	const char *aim_of; /* what is to be at most aim: "ratio" or "heddle".  Only in the table */
+};
+
+/* Median of n > 0 values; sorts them. */
+double bench_median(double *value, size_t n);
+
+/* Write DIR/NAME.json and DIR/NAME.md, and the table to standard output.  0, or -errno. */
+int bench_report(const char *dir, const char *name, const char *title, const struct bench_row *row,
+		 size_t n);
+
+#endif
