@@ -82,6 +82,9 @@ $(B)/libheddle.a: $(LIBOBJ)
 	@$(SAY) AR $@
 	$(Q)$(AR) rcs $@ $^
 
+# The limit on stack frames is for threads with small stacks, not for test programs.
+$(B)/tests/%.o: WARN += -Wno-frame-larger-than
+
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	@$(SAY) CC $@
@@ -171,6 +174,7 @@ demo: setup
 	@tests/demo.sh
 
 -include tests/fuse/rules.mk
+-include tests/bench/rules.mk
 
 .PHONY: check setup layers docs format-check tidy musl
 setup:

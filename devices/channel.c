@@ -9,28 +9,23 @@
  *	2. READ and WRITE go to a port, one for each file.  A port answers at once when it can and
  *	   nothing is queued before; else the request joins the port's queue and the port watches
  *	   its descriptor.
- *	3. port_run(), when the descriptor is ready (or an event has come), works the queue off in
- *	   order until it would have to wait again.
+ *	3. channel_port.c: when the descriptor is ready (or an event has come), the queue is worked
+ *	   off in order, until it would have to wait again.
  *	4. channel_end() forgets what is queued: the ring is going away.
  *
  * The guest is not trusted: every length is taken from the buffers that are really there, and a
- * port keeps at most PORT_QUEUE requests; more are answered EAGAIN.  A real agent has one request
- * per file.
+ * port keeps at most CHANNEL_PORT_QUEUE requests; more are answered EAGAIN.  A real agent has one
+ * request per file.
  *
  * Between threads: the signals and the size that main wants to pass on are two atomic words, in
  * which everything coalesces, and an eventfd.  All else belongs to the I/O thread.
  */
-#include "devices/channel.h"
+#include "devices/channel_internal.h"
 
 #include "vmm/base.h"
 #include "vmm/log.h"
-#include "vmm/stream.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/fuse.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -38,57 +33,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define PORT_QUEUE 4
-#define WRITE_MAX  (1u << 20) /* bytes of one request; 256 pages are what guests offer at most */
-#define PASS_MAX   (1u << 20) /* bytes a port may move before the other ports get a turn */
-
-/* How often a terminal is looked at while another job has it; see stream_in_background(). */
-#define BACKGROUND_POLL_NS 250000000
-
+#define WRITE_MAX    (1u << 20) /* bytes of one request; 256 pages are what guests offer at most */
 #define ATTR_VALID_S (1u << 30) /* for ever */
 
-enum { PORT_STDIN, PORT_STDOUT, PORT_STDERR, PORT_EVENTS, PORT_STATUS, N_PORTS };
-
 #define NODE_OF(port) ((port) + FUSE_ROOT_ID + 1)
-
-static const char *const port_name[N_PORTS] = {
-	[PORT_STDIN] = "stdin",	  [PORT_STDOUT] = "stdout", [PORT_STDERR] = "stderr",
-	[PORT_EVENTS] = "events", [PORT_STATUS] = "status",
-};
-
-struct waiting {
-	struct fs_request *r;
-	uint64_t unique;
-	size_t len;  /* bytes asked for, or to be written */
-	size_t done; /* of a write */
-};
-
-struct port {
-	struct channel *c;
-	unsigned index;
-	struct stream stream; /* not for events and status */
-	struct watch watch;
-	struct waiting queue[PORT_QUEUE];
-	unsigned n; /* queued; [0] is the oldest */
-	bool complained;
-};
-
-struct channel {
-	struct channel_opts opts;
-	struct port port[N_PORTS];
-	struct loop *loop; /* while the device runs */
-	struct watch timer;
-	char worker[CHANNEL_WORKERS]; /* their addresses tell the queues apart */
-	bool has_status;
-	struct iovec iov[IOV_MAX]; /* scratch; readv and writev take no more */
-
-	/* Shared with other threads. */
-	_Atomic uint64_t signals; /* bit sig - 1 */
-	_Atomic uint32_t winsize; /* rows << 16 | columns */
-	atomic_bool has_winsize;
-	atomic_bool connected;
-	int wake_fd;
-};
 
 struct call {
 	struct channel *c;
@@ -101,7 +49,7 @@ struct call {
 
 /* --- replies ---------------------------------------------------------------------------------- */
 
-static ssize_t reply(struct cursor *out, uint64_t unique, int err, const void *body, size_t len)
+ssize_t channel_reply(struct cursor *out, uint64_t unique, int err, const void *body, size_t len)
 {
 	const struct fuse_out_header h = { .len = sizeof(h) + (err ? 0 : len),
 					   .error = err,
@@ -117,277 +65,18 @@ static ssize_t reply(struct cursor *out, uint64_t unique, int err, const void *b
 
 static ssize_t reply_error(struct call *k, int err)
 {
-	return reply(&k->out, k->h.unique, err, NULL, 0);
+	return channel_reply(&k->out, k->h.unique, err, NULL, 0);
 }
 
 static ssize_t reply_body(struct call *k, const void *body, size_t len)
 {
-	return reply(&k->out, k->h.unique, 0, body, len);
-}
-
-/* --- events ----------------------------------------------------------------------------------- */
-
-static const uint64_t stop_signals = 1ull << (SIGSTOP - 1) | 1ull << (SIGTSTP - 1) |
-				     1ull << (SIGTTIN - 1) | 1ull << (SIGTTOU - 1);
-static const uint64_t cont_signal = 1ull << (SIGCONT - 1);
-
-static void channel_wake(struct channel *c)
-{
-	const uint64_t one = 1;
-
-	(void)!write(c->wake_fd, &one, sizeof(one));
-}
-
-void channel_signal(struct channel *c, int sig)
-{
-	uint64_t old = atomic_load(&c->signals), new;
-
-	if (sig < 1 || sig > 64)
-		return;
-	do {
-		const uint64_t bit = 1ull << (sig - 1);
-
-		new = old | bit;
-		if (bit & cont_signal)
-			new &= ~stop_signals;
-		else if (bit & stop_signals)
-			new &= ~cont_signal;
-	} while (!atomic_compare_exchange_weak(&c->signals, &old, new));
-	channel_wake(c);
-}
-
-/*
- * The flag is set after the size and cleared before it is read: a change in between is seen next
- * time.
- */
-void channel_winsize(struct channel *c, unsigned rows, unsigned columns)
-{
-	rows = MIN(rows, 0xffffu);
-	columns = MIN(columns, 0xffffu);
-	atomic_store(&c->winsize, rows << 16 | columns);
-	atomic_store(&c->has_winsize, true);
-	channel_wake(c);
-}
-
-bool channel_connected(const struct channel *c)
-{
-	return atomic_load(&c->connected);
-}
-
-static bool event_take(struct channel *c, struct channel_event *e)
-{
-	uint64_t pending = atomic_load(&c->signals);
-	uint32_t size;
-
-	if (atomic_exchange(&c->has_winsize, false)) {
-		size = atomic_load(&c->winsize);
-		*e = (struct channel_event){ CHANNEL_EVENT_WINSIZE, size >> 16, size & 0xffff };
-		return true;
-	}
-	while (pending) {
-		const uint64_t lowest = pending & -pending;
-
-		if (!atomic_compare_exchange_weak(&c->signals, &pending, pending & ~lowest))
-			continue;
-		*e = (struct channel_event){ CHANNEL_EVENT_SIGNAL,
-					     (uint32_t)__builtin_ctzll(lowest) + 1, 0 };
-		return true;
-	}
-	return false;
-}
-
-/* --- ports: one request ----------------------------------------------------------------------- */
-
-/* An event is taken only when it can be delivered whole. */
-static ssize_t events_read(struct port *p, const struct waiting *w, struct cursor *out)
-{
-	struct channel_event e;
-
-	if (w->len < sizeof(e))
-		return reply(out, w->unique, -EINVAL, NULL, 0);
-	if (cursor_left(out) < sizeof(struct fuse_out_header) + sizeof(e))
-		return -EPROTO;
-	if (!event_take(p->c, &e))
-		return FS_LATER;
-	return reply(out, w->unique, 0, &e, sizeof(e));
-}
-
-/* Straight into the guest's buffers, then the header before it. */
-static ssize_t stream_read(struct port *p, const struct waiting *w, struct cursor *out)
-{
-	struct fuse_out_header h = { .unique = w->unique };
-	struct cursor body = *out;
-	ssize_t n = -EAGAIN;
-	unsigned n_iov;
-
-	if (!cursor_skip(&body, sizeof(h)))
-		return -EPROTO;
-	n_iov = cursor_slice(&body, w->len, p->c->iov, IOV_MAX, NULL);
-	if (!stream_in_background(&p->stream))
-		n = n_iov ? stream_readv(&p->stream, p->c->iov, n_iov) : 0;
-	if (n == -EAGAIN)
-		return FS_LATER;
-	if (n < 0)
-		return reply(out, w->unique, (int)n, NULL, 0);
-	h.len = sizeof(h) + n;
-	cursor_write(out, &h, sizeof(h));
-	return h.len;
-}
-
-/*
- * The guest's end of a broken pipe is normal; a full disk the person at the terminal wants to know.
- */
-static void port_complain(struct port *p, int err)
-{
-	if (err != -EPIPE && !p->complained)
-		log_warn("%s: %s", port_name[p->index], strerror(-err));
-	p->complained = true;
-}
-
-/* in: the data.  A short write is no answer: the agent would only come again. */
-static ssize_t stream_write(struct port *p, struct waiting *w, const struct cursor *in,
-			    struct cursor *out)
-{
-	const struct fuse_write_out ok = { .size = w->len };
-	struct cursor data = *in;
-
-	cursor_skip(&data, w->done);
-	while (w->done < w->len) {
-		unsigned n_iov = cursor_slice(&data, w->len - w->done, p->c->iov, IOV_MAX, NULL);
-		ssize_t n = stream_writev(&p->stream, p->c->iov, n_iov);
-
-		if (n == -EAGAIN)
-			return FS_LATER;
-		if (n <= 0) {
-			port_complain(p, n ? (int)n : -EIO);
-			return reply(out, w->unique, n ? (int)n : -EIO, NULL, 0);
-		}
-		w->done += n;
-		cursor_skip(&data, n);
-	}
-	return reply(out, w->unique, 0, &ok, sizeof(ok));
-}
-
-/* in as it stood after the request's headers.  FS_LATER: not yet; w may have advanced. */
-static ssize_t port_try(struct port *p, struct waiting *w, const struct cursor *in,
-			struct cursor *out)
-{
-	switch (p->index) {
-	case PORT_STDIN:
-		return stream_read(p, w, out);
-	case PORT_EVENTS:
-		return events_read(p, w, out);
-	default:
-		return stream_write(p, w, in, out);
-	}
-}
-
-/* --- ports: the queue ------------------------------------------------------------------------- */
-
-/*
- * Watch, or stop watching, whatever will let the oldest request go on.  The events port watches its
- * eventfd all the time.  A terminal that another job reads from would be ready all the time: the
- * timer asks instead.
- */
-static void port_arm(struct port *p)
-{
-	struct channel *c = p->c;
-	const bool background = p->n && p->index == PORT_STDIN && stream_in_background(&p->stream);
-	const struct itimerspec soon = { .it_value.tv_nsec = background ? BACKGROUND_POLL_NS : 0 };
-	uint32_t events = 0;
-
-	if (p->index == PORT_EVENTS)
-		return;
-	if (p->n && !background)
-		events = p->index == PORT_STDIN ? EPOLLIN : EPOLLOUT;
-	if (p->index == PORT_STDIN && p->stream.tty)
-		timerfd_settime(c->timer.fd, 0, &soon, NULL);
-	if (loop_watch(c->loop, &p->watch, events))
-		log_limited(LOG_LEVEL_WARN, "channel: cannot watch %s", port_name[p->index]);
-}
-
-static void port_pop(struct port *p, unsigned i)
-{
-	p->n--;
-	memmove(&p->queue[i], &p->queue[i + 1], (p->n - i) * sizeof(p->queue[0]));
-}
-
-static size_t request_header_len(const struct port *p)
-{
-	const bool writes = p->index == PORT_STDOUT || p->index == PORT_STDERR;
-
-	return sizeof(struct fuse_in_header) +
-	       (writes ? sizeof(struct fuse_write_in) : sizeof(struct fuse_read_in));
-}
-
-/*
- * Work the queue off.  A request leaves it before it is completed: completing may bring the next
- * one.
- */
-static void port_run(struct port *p)
-{
-	for (size_t moved = 0; p->n > 0 && moved < PASS_MAX;) {
-		struct waiting w = p->queue[0];
-		struct cursor in, out;
-		ssize_t ret;
-
-		fs_request_cursors(w.r, &in, &out);
-		cursor_skip(&in, request_header_len(p));
-		ret = port_try(p, &w, &in, &out);
-		p->queue[0] = w;
-		if (ret == FS_LATER)
-			break;
-		port_pop(p, 0);
-		moved += w.len;
-		fs_complete(w.r, ret);
-	}
-	port_arm(p);
-}
-
-static void port_ready(struct watch *watch, uint32_t events)
-{
-	(void)events;
-	port_run(container_of(watch, struct port, watch));
-}
-
-static void events_ready(struct watch *watch, uint32_t events)
-{
-	uint64_t count;
-
-	(void)events;
-	(void)!read(watch->fd, &count, sizeof(count));
-	port_run(container_of(watch, struct port, watch));
-}
-
-static void timer_ready(struct watch *watch, uint32_t events)
-{
-	struct channel *c = container_of(watch, struct channel, timer);
-	uint64_t count;
-
-	(void)events;
-	(void)!read(watch->fd, &count, sizeof(count));
-	port_run(&c->port[PORT_STDIN]);
-}
-
-static ssize_t port_request(struct port *p, struct call *k, size_t len)
-{
-	struct waiting w = { .r = k->r, .unique = k->h.unique, .len = len };
-	ssize_t ret;
-
-	if (p->n == PORT_QUEUE)
-		return reply_error(k, -EAGAIN);
-	ret = p->n ? FS_LATER : port_try(p, &w, &k->in, &k->out);
-	if (ret != FS_LATER)
-		return ret;
-	p->queue[p->n++] = w;
-	port_arm(p);
-	return FS_LATER;
+	return channel_reply(&k->out, k->h.unique, 0, body, len);
 }
 
 /* --- opcodes ---------------------------------------------------------------------------------- */
 
 /* The port a call is about; NULL for the root and for ids nobody got from us. */
-static struct port *call_port(struct call *k)
+static struct channel_port *call_port(struct call *k)
 {
 	const uint64_t i = k->h.nodeid - NODE_OF(0);
 
@@ -453,7 +142,7 @@ static ssize_t op_lookup(struct call *k)
 	cursor_read(&k->in, name, len);
 	name[len - 1] = '\0';
 	for (unsigned i = 0; i < N_PORTS; i++) {
-		if (strcmp(name, port_name[i]) != 0)
+		if (strcmp(name, channel_port_name[i]) != 0)
 			continue;
 		out.nodeid = NODE_OF(i);
 		out.attr = node_attr(out.nodeid);
@@ -473,6 +162,13 @@ static ssize_t op_open(struct call *k)
 	return reply_body(k, &out, sizeof(out));
 }
 
+static ssize_t call_port_request(struct call *k, struct channel_port *p, size_t len)
+{
+	const struct channel_waiting w = { .r = k->r, .unique = k->h.unique, .len = len };
+
+	return channel_port_request(p, &w, &k->in, &k->out);
+}
+
 /* The agent asks for events once the command runs. */
 static void channel_connect(struct channel *c)
 {
@@ -484,7 +180,7 @@ static void channel_connect(struct channel *c)
 
 static ssize_t op_read(struct call *k)
 {
-	struct port *p = call_port(k);
+	struct channel_port *p = call_port(k);
 	struct fuse_read_in in;
 
 	if (!p || k->hiprio || (p->index != PORT_STDIN && p->index != PORT_EVENTS) ||
@@ -492,7 +188,7 @@ static ssize_t op_read(struct call *k)
 		return reply_error(k, -EINVAL);
 	if (p->index == PORT_EVENTS)
 		channel_connect(k->c);
-	return port_request(p, k, in.size);
+	return call_port_request(k, p, in.size);
 }
 
 /* The text may end up on a terminal: nothing but printable ASCII leaves here. */
@@ -522,7 +218,7 @@ static ssize_t status_write(struct call *k, size_t len)
 
 static ssize_t op_write(struct call *k)
 {
-	struct port *p = call_port(k);
+	struct channel_port *p = call_port(k);
 	struct fuse_write_in in;
 
 	if (!p || k->hiprio || !cursor_read(&k->in, &in, sizeof(in)) || in.size > WRITE_MAX ||
@@ -532,7 +228,7 @@ static ssize_t op_write(struct call *k)
 		return status_write(k, in.size);
 	if (p->index != PORT_STDOUT && p->index != PORT_STDERR)
 		return reply_error(k, -EINVAL);
-	return port_request(p, k, in.size);
+	return call_port_request(k, p, in.size);
 }
 
 /* virtio-fs has none of these so far; a mount through /dev/fuse has. */
@@ -542,22 +238,9 @@ static ssize_t op_interrupt(struct call *k)
 
 	if (!cursor_read(&k->in, &in, sizeof(in)))
 		return 0;
-	for (unsigned port = 0; port < N_PORTS; port++) {
-		struct port *p = &k->c->port[port];
-
-		for (unsigned i = 0; i < p->n; i++) {
-			struct waiting w = p->queue[i];
-			struct cursor unused, out;
-
-			if (w.unique != in.unique)
-				continue;
-			port_pop(p, i);
-			port_arm(p);
-			fs_request_cursors(w.r, &unused, &out);
-			fs_complete(w.r, reply(&out, w.unique, -EINTR, NULL, 0));
-			return 0;
-		}
-	}
+	for (unsigned i = 0; i < N_PORTS; i++)
+		if (channel_port_interrupt(&k->c->port[i], in.unique))
+			break;
 	return 0;
 }
 
@@ -616,30 +299,17 @@ static ssize_t channel_serve(void *server, void *worker, struct fs_request *r, s
 static int channel_begin(void *server, void *worker, struct loop *loop)
 {
 	struct channel *c = server;
-	struct port *events = &c->port[PORT_EVENTS];
-	int err;
 
-	if (worker == &c->worker[0])
-		return 0; /* hiprio never keeps a request */
-	c->loop = loop;
-	err = loop_watch(loop, &events->watch, EPOLLIN);
-	if (!err)
-		err = loop_watch(loop, &c->timer, EPOLLIN);
-	return err;
+	return worker == &c->worker[0] ? 0
+				       : channel_ports_begin(c, loop); /* hiprio keeps nothing */
 }
 
 static void channel_end(void *server, void *worker)
 {
 	struct channel *c = server;
 
-	if (worker == &c->worker[0] || !c->loop)
-		return;
-	for (unsigned i = 0; i < N_PORTS; i++) {
-		c->port[i].n = 0;
-		loop_watch(c->loop, &c->port[i].watch, 0);
-	}
-	loop_watch(c->loop, &c->timer, 0);
-	c->loop = NULL;
+	if (worker != &c->worker[0])
+		channel_ports_end(c);
 }
 
 /* Nothing is remembered of nodes and handles: they are the same for every guest. */
@@ -675,17 +345,6 @@ static int channel_open_wakers(struct channel *c)
 	return c->wake_fd < 0 || c->timer.fd < 0 ? -errno : 0;
 }
 
-static void channel_init_watches(struct channel *c)
-{
-	for (unsigned i = 0; i < N_PORTS; i++) {
-		struct port *p = &c->port[i];
-
-		p->watch = (struct watch){ .fd = p->stream.fd, .ready = port_ready };
-	}
-	c->timer.ready = timer_ready;
-	c->port[PORT_EVENTS].watch = (struct watch){ .fd = c->wake_fd, .ready = events_ready };
-}
-
 int channel_create(const struct channel_opts *o, struct channel **out)
 {
 	struct channel *c = calloc(1, sizeof(*c));
@@ -709,7 +368,7 @@ int channel_create(const struct channel_opts *o, struct channel **out)
 		channel_destroy(c);
 		return err;
 	}
-	channel_init_watches(c);
+	channel_ports_init(c);
 	*out = c;
 	return 0;
 }

@@ -279,7 +279,7 @@ static int release_find(const char *buf, size_t n, char *release, size_t len)
 static int release_search(const struct file *f, char *release, size_t len)
 {
 	uint64_t end = MIN(f->size, SEARCH_MAX);
-	char *buf = malloc(SEARCH_STEP);
+	char *buf = malloc((size_t)MIN(end, (uint64_t)SEARCH_STEP));
 	int err = -ENOENT;
 
 	if (!buf)

@@ -1,13 +1,16 @@
 /*
- * The smallest guests: say one byte on the serial port, then end.  For timing how fast a VM starts.
+ * The smallest guests: say one byte on the serial port, then end.  For timing how fast a VM
+ * starts.
  *
- * Built twice from here (tests/bench/rules.mk): as a bzImage, with -DBZIMAGE and bzimage.ld, and as an
- * ELF kernel with a PVH note, with pvh.ld.  Both are filled up with PAD, a file of random bytes, to the
- * size of a real kernel.  With -DHALT the guest stays, halted, for looking at its VMM.
+ * Built twice from here (tests/bench/rules.mk): as a bzImage, with -DBZIMAGE and bzimage.ld, and
+ * as an ELF kernel with a PVH note, with pvh.ld.  Both are filled up with PAD, a file of random
+ * bytes, to the size of a real kernel.  With -DHALT the guest stays, halted, for looking at its
+ * VMM.
  *
- * The byte tells which door was taken: R real mode, P protected mode (32-bit), L long mode.  The end is a
- * triple fault, which every VMM understands; nothing but the byte is asked of the machine, and only a dozen
- * instructions run, so that a KVM which interprets kernel code takes no longer than another.
+ * The byte tells which door was taken: R real mode, P protected mode (32-bit), L long mode.  The
+ * end is a triple fault, which every VMM understands; nothing but the byte is asked of the
+ * machine, and only a dozen instructions run, so that a KVM which interprets kernel code takes no
+ * longer than another.
  */
 #define SERIAL_PORT 0x3f8
 

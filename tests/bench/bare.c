@@ -1,11 +1,13 @@
 /*
- * bare KERNEL: a bzImage in a VM, and nothing else.  The reference for how fast a VMM can start: it asks KVM
- * for what heddle asks it before the first KVM_RUN (1 GiB of RAM, interrupt controllers and their routing,
- * three irqfds, four vCPUs with all their state), reads the same file into guest memory, and runs vCPU 0 in
- * the calling thread.  No devices, no tables, no other threads, no options.
+ * bare KERNEL: a bzImage in a VM, and nothing else.  The reference for how fast a VMM can start:
+ * it asks KVM for what heddle asks it before the first KVM_RUN (1 GiB of RAM, interrupt
+ * controllers and their routing, three irqfds, four vCPUs with all their state), reads the same
+ * file into guest memory, and runs vCPU 0 in the calling thread.  No devices, no tables, no other
+ * threads, no options.
  *
- * Where heddle's way of asking is a matter of style, the cheaper one is taken: all MSRs in one call, every
- * vCPU from one thread.  Of the guest's machine only the serial port's data register is there.
+ * Where heddle's way of asking is a matter of style, the cheaper one is taken: all MSRs in one
+ * call, every vCPU from one thread.  Of the guest's machine only the serial port's data register
+ * is there.
  */
 #include <asm/bootparam.h>
 #include <asm/kvm_para.h>
@@ -78,8 +80,8 @@ static void make_memory(struct bare *b)
 {
 	struct kvm_userspace_memory_region slot = { .memory_size = RAM };
 
-	b->ram = mmap(NULL, RAM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-		      -1, 0);
+	b->ram = mmap(NULL, RAM, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (b->ram == MAP_FAILED)
 		err(1, "guest memory");
 	(void)madvise(b->ram, RAM, MADV_HUGEPAGE);
@@ -99,10 +101,11 @@ static void add_pin(struct kvm_irq_routing *r, uint32_t gsi, uint32_t chip, uint
 
 static void add_irqfd(struct bare *b, uint32_t gsi, int resample)
 {
-	struct kvm_irqfd fd = { .gsi = gsi, .fd = (uint32_t)eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
+	const int flags = EFD_CLOEXEC | EFD_NONBLOCK;
+	struct kvm_irqfd fd = { .gsi = gsi, .fd = (uint32_t)eventfd(0, flags) };
 
 	if (resample) {
-		fd.resamplefd = (uint32_t)eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		fd.resamplefd = (uint32_t)eventfd(0, flags);
 		fd.flags = KVM_IRQFD_FLAG_RESAMPLE;
 	}
 	KVM(b->vm, KVM_IRQFD, &fd);

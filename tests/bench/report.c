@@ -31,8 +31,9 @@ static void write_json(FILE *f, const struct bench_row *row, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct bench_row *r = &row[i];
 
-		fprintf(f, "{\"bench\": \"%s\", \"case\": \"%s\", \"metric\": \"%s\", \"unit\": \"%s\", ",
-			r->bench, r->what, r->metric, r->unit);
+		fprintf(f, "{\"bench\": \"%s\", \"case\": \"%s\", \"metric\": \"%s\", ", r->bench,
+			r->what, r->metric);
+		fprintf(f, "\"unit\": \"%s\", ", r->unit);
 		fprintf(f, "\"heddle\": %.3f, \"reference\": %.3f, \"reference_name\": \"%s\", ",
 			r->heddle, r->reference, r->reference_name);
 		fprintf(f, "\"ratio\": %.3f, \"runs\": %u}%s\n", ratio(r), r->runs,
@@ -47,7 +48,8 @@ static void write_aim(FILE *f, const struct bench_row *r)
 	double value = of_ratio ? ratio(r) : r->heddle;
 
 	if (r->aim > 0)
-		fprintf(f, "%s <= %.10g: %s", r->aim_of, r->aim, value <= r->aim ? "met" : "missed");
+		fprintf(f, "%s <= %.10g: %s", r->aim_of, r->aim,
+			value <= r->aim ? "met" : "missed");
 }
 
 static void write_table(FILE *f, const char *title, const struct bench_row *row, size_t n)
@@ -58,8 +60,9 @@ static void write_table(FILE *f, const char *title, const struct bench_row *row,
 	for (size_t i = 0; i < n; i++) {
 		const struct bench_row *r = &row[i];
 
-		fprintf(f, "| %s | %s | %.1f %s | %.1f %s | %s | %.2f | ", r->what, r->metric, r->heddle,
-			r->unit, r->reference, r->unit, r->reference_name, ratio(r));
+		fprintf(f, "| %s | %s | %.1f %s | ", r->what, r->metric, r->heddle, r->unit);
+		fprintf(f, "%.1f %s | %s | %.2f | ", r->reference, r->unit, r->reference_name,
+			ratio(r));
 		write_aim(f, r);
 		fprintf(f, " | %u |\n", r->runs);
 	}

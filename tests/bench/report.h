@@ -1,7 +1,7 @@
 /*
- * What every benchmark leaves behind: build/bench/NAME.json, an array of rows, and NAME.md, a table of the
- * same rows.  A row compares one figure of heddle with the same figure of a reference, both measured in
- * the same run; the figures are medians.
+ * What every benchmark leaves behind: build/bench/NAME.json, an array of rows, and NAME.md, a
+ * table of the same rows.  A row compares one figure of heddle with the same figure of a
+ * reference, both measured in the same run; the figures are medians.
  */
 #ifndef TESTS_BENCH_REPORT_H
 #define TESTS_BENCH_REPORT_H

@@ -1,4 +1,4 @@
-# Benchmarks: payload guests, references, harnesses.  Results go to build/bench/NAME.json and NAME.md.
+# Benchmarks: payload guests, references, harnesses.  Results: build/bench/NAME.json and NAME.md.
 BENCH := build/bench
 PAYLOAD := $(BENCH)/exit.bzimage $(BENCH)/halt.bzimage $(BENCH)/exit.elf $(BENCH)/halt.elf
 PAYLOAD_LEN := 12582912 # 12 MiB, as big as a distribution kernel

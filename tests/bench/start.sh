@@ -1,9 +1,11 @@
 #!/bin/sh
-# make bench-start: where KVM runs guests at all (build/heddle check says 0 or 2), on this machine; else in
-# the test host.  The payload runs a dozen instructions, so a KVM that interprets kernel code will do.
+# make bench-start: where KVM runs guests at all (build/heddle check says 0 or 2), on this machine;
+# else in the test host.  The payload runs a dozen instructions: a KVM that interprets kernel code
+# will do.
 # usage: start.sh [--here HOST]     RUNS from the environment (default 21)
 set -eu
 cd "$(dirname "$0")/../.."
+runs=${RUNS:-21}
 if [ "${1-}" != --here ]; then
 	code=0
 	build/heddle check >/dev/null || code=$?
@@ -11,8 +13,8 @@ if [ "${1-}" != --here ]; then
 	0) exec "$0" --here 'this machine' ;;
 	2) exec "$0" --here 'this machine, whose KVM interprets kernel code' ;;
 	esac
-	echo "no guest runs on this machine's KVM (build/heddle check): measured in the test host" >&2
-	exec tests/testbed/testbed run -n -- env "RUNS=${RUNS:-21}" "$0" --here 'the emulated test host'
+	echo "no guest runs on this machine's KVM (build/heddle check): measured in the test host"
+	exec tests/testbed/testbed run -n -- env RUNS="$runs" "$0" --here 'the emulated test host'
 fi
 # Copies, so that the files come from a local file system in the test host as well.
 work=$(mktemp -d "${TMPDIR:-/tmp}/heddle-bench.XXXXXX")
@@ -22,5 +24,5 @@ for f in heddle bare start exit.bzimage halt.bzimage; do
 	cp "build/bench/$f" "$work/"
 done
 mkdir "$work/share"
-head -c 512 build/bench/noise.bin >"$work/initrd"
-"$work/start" "$work" build/bench "$2" "${RUNS:-21}"
+: >"$work/initrd"
+"$work/start" "$work" build/bench "$2" "$runs"

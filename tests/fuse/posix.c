@@ -183,7 +183,7 @@ static void run_child(const char *dir, const struct posix_case *c)
 /* Run c in a new directory below base; true unless its process died. */
 static bool run_in(const char *base, const struct posix_case *c, struct record *r)
 {
-	char dir[4096];
+	char dir[512];
 	int status;
 	pid_t pid;
 

@@ -256,7 +256,7 @@ static void dir_links(void)
 
 static void dir_move(void)
 {
-	char cwd[4096];
+	static char cwd[4096];
 
 	CHECK(mkdir("a", 0755) == 0 && mkdir("a/b", 0755) == 0 && mkdir("z", 0755) == 0);
 	make_file("a/b/f", "x", 1, 0644);

@@ -4,10 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "arch/x86/layout.h"
 #include "arch/x86/x86.h"
 #include "tests/unit/suite.h"
+#include "vmm/vm.h"
 
 static uint8_t tables[LAYOUT_ACPI_LEN];
 
@@ -166,6 +169,68 @@ START_TEST(tables_that_do_not_fit_are_refused)
 }
 END_TEST
 
+/* A board without KVM: only its ports. */
+static void make_board(struct vm *vm)
+{
+	*vm = (struct vm){ .kvm_fd = -1, .vm_fd = -1, .end_fd = eventfd(0, EFD_NONBLOCK) };
+	bus_init(&vm->ports, -1, true);
+	ck_assert_int_eq(arch_platform_init(vm), 0);
+}
+
+static int end_of(struct vm *vm)
+{
+	int end = atomic_load(&vm->end);
+
+	close(vm->end_fd);
+	bus_destroy(&vm->ports);
+	return end;
+}
+
+static int end_after(uint64_t port, uint8_t value)
+{
+	struct vm vm;
+
+	make_board(&vm);
+	ck_assert(bus_write(&vm.ports, port, &value, 1));
+	return end_of(&vm);
+}
+
+START_TEST(the_registers_the_fadt_names_end_the_vm)
+{
+	const uint8_t *f, s5 = LAYOUT_SLP_TYP_S5 << 2;
+	uint64_t sleep_port, reset_port;
+
+	build(1);
+	f = xsdt_entry(0, "FACP");
+	reset_port = number(f + 120, 8);
+	sleep_port = number(f + 248, 8);
+	ck_assert_int_eq(end_after(reset_port, f[128]), VM_RESET);
+	ck_assert_int_eq(end_after(reset_port, 0), VM_RUNNING);
+	ck_assert_int_eq(end_after(sleep_port, s5 | 1 << 5), VM_POWEROFF);
+	ck_assert_int_eq(end_after(sleep_port, s5), VM_RUNNING);
+	ck_assert_int_eq(end_after(sleep_port, 1 << 5), VM_RUNNING);
+	ck_assert_int_eq(end_after(number(f + 260, 8), 1 << 7), VM_RUNNING);
+	ck_assert_int_eq(end_after(0x64, 0xfe), VM_RESET);
+	ck_assert_int_eq(end_after(0x60, 0xfe), VM_RUNNING);
+}
+END_TEST
+
+START_TEST(missing_chips_read_as_nothing_to_wait_for)
+{
+	uint8_t v;
+	struct vm vm;
+
+	make_board(&vm);
+	bus_read(&vm.ports, 0x64, &v, 1);
+	ck_assert_uint_eq(v & 3, 1); /* a byte to read, for ever; room to write */
+	bus_read(&vm.ports, 0x61, &v, 1);
+	ck_assert_uint_eq(v & 0xe0, 0x20); /* no NMI cause; the PIT has counted down */
+	bus_read(&vm.ports, 0x71, &v, 1);
+	ck_assert_uint_eq(v, 0); /* no update in progress */
+	ck_assert_int_eq(end_of(&vm), VM_RUNNING);
+}
+END_TEST
+
 /* Does the disassembled DSDT in dir contain text? */
 static void dsdt_has(const char *dir, const char *text)
 {
@@ -224,4 +289,6 @@ SUITE_MAIN("acpi", 30,
 	   the_madt_has_every_vcpu_once,
 	   the_mcfg_names_the_ecam_of_bus_0,
 	   tables_that_do_not_fit_are_refused,
+	   the_registers_the_fadt_names_end_the_vm,
+	   missing_chips_read_as_nothing_to_wait_for,
 	   the_dsdt_says_what_the_platform_says)

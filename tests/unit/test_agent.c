@@ -584,7 +584,7 @@ static void run_stdin(int in, const void *spec, size_t len)
 START_TEST(kinds_of_standard_input)
 {
 	int pair[2], fd = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
-	char file[65536];
+	static char file[65536];
 	size_t len = slurp(fd, file, sizeof(file));
 
 	lseek(fd, 5, SEEK_SET);

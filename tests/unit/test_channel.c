@@ -602,8 +602,8 @@ static size_t shared_fill(struct stream *s)
 START_TEST(shared_descriptors_do_not_wait)
 {
 	int p[2], master, slave;
+	static char buf[4096];
 	struct stream s;
-	char buf[4096];
 	struct iovec v = { buf, sizeof(buf) };
 
 	ck_assert_int_eq(pipe(p), 0);

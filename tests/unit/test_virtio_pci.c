@@ -729,7 +729,8 @@ static int plug_another(void)
 	int err = virtio_dev_launch(&other->dev, NULL);
 
 	if (!err) {
-		err = virtio_pci_create(&board.pci, &other->dev, &board.mmio, &main_loop, &other_vp);
+		err = virtio_pci_create(&board.pci, &other->dev, &board.mmio, &main_loop,
+					&other_vp);
 		virtio_dev_shutdown(&other->dev);
 		if (!err)
 			virtio_pci_destroy(other_vp);
@@ -826,7 +827,8 @@ SUITE_MAIN_FIXTURE("virtio_pci", 30, setup, teardown, function_is_a_modern_virti
 		   broken_ring_shows_in_status_and_interrupts, reset_clears_all_registers,
 		   pin_is_used_when_msix_is_off, pin_is_raised_again_while_a_cause_is_left,
 		   pin_that_is_disabled_stays_silent_and_nothing_is_lost,
-		   wires_follow_msix_on_and_off, doorbells_move_with_the_bar, doorbells_that_kvm_refuses_are_done_without,
+		   wires_follow_msix_on_and_off, doorbells_move_with_the_bar,
+		   doorbells_that_kvm_refuses_are_done_without,
 		   notify_works_without_doorbells_too,
 		   notify_of_queues_that_do_not_exist_is_ignored,
 		   queue_registers_are_frozen_while_running, bad_queue_sizes_are_ignored,
@@ -840,4 +842,5 @@ SUITE_MAIN_FIXTURE("virtio_pci", 30, setup, teardown, function_is_a_modern_virti
 		   config_window_refuses_bad_lengths_offsets_and_bars,
 		   machine_reset_stops_the_device_and_unplugs_its_doorbells,
 		   too_many_queues_are_refused,
-		   running_out_of_descriptors_leaves_nothing_behind, vcpus_may_use_all_registers_at_once)
+		   running_out_of_descriptors_leaves_nothing_behind,
+		   vcpus_may_use_all_registers_at_once)

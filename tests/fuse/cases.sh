@@ -1,0 +1,321 @@
+# The tests of run.sh, sourced by it.  A function gets the mount's options; folders are $share, $mnt,
+# $side.  Functions called in_mount run with -e, in the mount.
+
+posix() {
+	on "$@" -- "$bin/posix" -o "$side" "$mnt"
+}
+
+stress() {
+	on "$@" -- "$bin/stress" -t 4 -n 1500 "$mnt"
+	# What the host has is what the threads of the last test saw: a second look through a new mount.
+	on "$@" -- diff -r "$share" "$mnt"
+}
+
+# --- real programs --------------------------------------------------------------------------------
+
+git_work() {
+	git clone -q "$side/repo" clone
+	cd clone
+	git fsck --strict
+	for i in 1 2 3; do
+		echo "$i" >"new$i"
+		git add "new$i"
+		git mv "file$i" "moved$i"
+		git commit -qm "commit $i"
+	done
+	git gc -q
+	git fsck --strict
+	git checkout -q HEAD~5
+	git checkout -q -
+	[ -z "$(git status --porcelain)" ]
+}
+git_clone() {
+	export HOME=$side GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@t GIT_COMMITTER_NAME=t
+	export GIT_COMMITTER_EMAIL=t@t GIT_CONFIG_NOSYSTEM=1
+	git init -q "$side/repo"
+	for i in $(seq 1 200); do seq "$i" 500 >"$side/repo/file$i"; done
+	for i in $(seq 1 10); do
+		echo "$i" >>"$side/repo/file$i"
+		git -C "$side/repo" add .
+		git -C "$side/repo" commit -qm "$i"
+	done
+	in_mount "$@" -- git_work
+	git -c safe.directory='*' -C "$share/clone" fsck --strict
+}
+
+tar_work() {
+	tar xpf "$side/in.tar"
+	tar df "$side/in.tar"
+	tar cf "$side/out.tar" tree
+	[ "$(stat -c %i tree/hard)" = "$(stat -c %i tree/1/10)" ]
+	cp -a tree copy
+	diff -rx fifo tree copy
+	rm -rf tree copy
+	[ -z "$(ls -A)" ]
+}
+tar_there_and_back() {
+	mkdir "$side/tree"
+	for d in $(seq 1 20); do
+		mkdir "$side/tree/$d"
+		for f in $(seq 1 50); do echo "$d $f" >"$side/tree/$d/$f"; done
+	done
+	ln "$side/tree/1/10" "$side/tree/hard"
+	ln -s 1/10 "$side/tree/soft"
+	mkfifo -m 604 "$side/tree/fifo"
+	chmod 1777 "$side/tree/2"
+	chown -R 123:456 "$side/tree/3"
+	dd if=/dev/urandom of="$side/tree/large" bs=1M count=20 status=none
+	truncate -s 1T "$side/tree/sparse"
+	tar cSf "$side/in.tar" -C "$side" tree
+	rm "$side/tree/sparse" # tar df would read all of it
+	tar cf "$side/in.tar" -C "$side" tree
+	in_mount "$@" -- tar_work
+	mkdir "$side/again"
+	tar xpf "$side/out.tar" -C "$side/again"
+	diff -rx fifo --no-dereference "$side/tree" "$side/again/tree"
+	[ "$(stat -c %u:%g "$side/again/tree/3")" = 123:456 ]
+}
+
+build_work() {
+	make -s -j4
+	[ "$(./prog)" = 780 ]
+	touch f3.h
+	make -s -q && return 1
+	make -s -j4
+	make -s -q
+	make -s clean
+}
+c_build() {
+	local sum=
+	for i in $(seq 1 39); do
+		echo "int f$i(void);" >"$share/f$i.h"
+		printf '#include "f%d.h"\nint f%d(void)\n{\n\treturn %d;\n}\n' "$i" "$i" "$i" \
+			>"$share/f$i.c"
+		echo "#include \"f$i.h\"" >>"$share/main.h"
+		sum="$sum + f$i()"
+	done
+	printf '#include <stdio.h>\n#include "main.h"\nint main(void)\n{\n\tprintf("%%d\\n", 0%s);\n}\n' \
+		"$sum" >"$share/main.c"
+	printf 'CFLAGS = -MMD -O2\nO := $(patsubst %%.c,%%.o,$(wildcard *.c))\nprog: $O\n%s%s%s' \
+		"$(printf '\t')\$(CC) -o \$@ \$O" "$(printf '\nclean:\n\t')rm -f prog *.o *.d" \
+		"$(printf '\n')
+-include *.d
+" >"$share/Makefile"
+	in_mount "$@" -- build_work
+	[ ! -e "$share/prog" ]
+}
+
+sqlite_rows() {
+	for i in $(seq 1 40); do
+		echo "BEGIN IMMEDIATE;"
+		for j in $(seq 1 50); do echo "INSERT INTO t VALUES($1, $i, $j, randomblob(200));"; done
+		echo "COMMIT;"
+	done | sqlite3 -cmd '.timeout 60000' db
+}
+sqlite_work() {
+	sqlite3 db 'PRAGMA journal_mode=wal; CREATE TABLE t(a, b, c, d);' | grep -q wal
+	sqlite_rows 1 &
+	sqlite_rows 2
+	wait $!
+	[ "$(sqlite3 db 'SELECT count(*) FROM t')" = 4000 ]
+	[ "$(sqlite3 db 'PRAGMA integrity_check')" = ok ]
+}
+sqlite_wal() {
+	command -v sqlite3 >/dev/null || { echo "no sqlite3"; return 77; }
+	export -f sqlite_rows
+	in_mount "$@" -- sqlite_work
+	[ "$(sqlite3 "$share/db" 'PRAGMA integrity_check')" = ok ]
+}
+
+# --- the host -------------------------------------------------------------------------------------
+
+readonly_work() {
+	[ "$(cat d/f)" = content ]
+	! echo x >d/f
+	! echo x >new
+	! rm d/f
+	! mkdir x
+	! chmod 600 d/f
+	[ "$(ls d)" = f ]
+}
+readonly_share() {
+	mkdir "$share/d"
+	echo content >"$share/d/f"
+	in_mount "$@" -r -- readonly_work
+}
+
+full_work() {
+	dd if=/dev/urandom of=part bs=1M count=4 status=none
+	sum=$(sha256sum <part)
+	! dd if=/dev/zero of=fill bs=64k status=none
+	! cp part again
+	[ "$(stat -c %s fill)" -gt 0 ]
+	[ "$(stat -fc '%b %a %S' "$mnt")" = "$(stat -fc '%b %a %S' "$share")" ]
+	rm -f fill again
+	cp part again
+	[ "$(sha256sum <part)" = "$sum" ] && [ "$(sha256sum <again)" = "$sum" ]
+	! touch $(seq 1 3000) 2>/dev/null
+	[ "$(stat -fc '%c %d' "$mnt")" = "$(stat -fc '%c %d' "$share")" ]
+	rm -f [0-9]*
+	echo x >room
+}
+host_full() {
+	mount -t tmpfs -o size=16m,nr_inodes=1000 heddle-test "$share"
+	in_mount "$@" -- full_work
+}
+
+changes_work() {
+	exec 3<f
+	cat f shrink grow gone >/dev/null
+	[ ! -e later ]
+	printf 'new content' >"$share/f.t"
+	mv "$share/f.t" "$share/f"
+	truncate -s 3 "$share/shrink"
+	echo more >>"$share/grow"
+	rm "$share/gone"
+	echo x >"$share/later"
+	sleep 1.2
+	[ "$(cat f)" = 'new content' ]
+	[ "$(cat <&3)" = 'old content' ]
+	[ "$(cat shrink)" = 012 ]
+	[ "$(cat grow | tail -n 1)" = more ]
+	[ ! -e gone ]
+	[ "$(cat later)" = x ]
+	echo back >gone
+	[ "$(cat "$share/gone")" = back ]
+	# Right after the host has made a name that the guest knows as absent.
+	[ ! -e race ]
+	echo host >"$share/race"
+	echo guest >>race
+	[ "$(cat "$share/race" | tr '\n' ' ')" = 'host guest ' ]
+}
+host_changes() {
+	echo 'old content' >"$share/f"
+	echo 0123456789 >"$share/shrink"
+	echo first >"$share/grow"
+	echo x >"$share/gone"
+	in_mount "$@" -- changes_work
+}
+
+below_work() {
+	[ "$(stat -c %i a/f)" != "$(stat -c %i b/f)" ]
+	find . ! -name g -printf '%D:%i\n' | sort | uniq -d | grep . && return 1
+	[ "$(tar cf - . | tar tvf - | grep -c 'link to')" = 1 ]
+	! ln a/f b/l
+	mv a/f b/moved
+	[ "$(cat b/moved)" = a ]
+	[ "$(stat -f -c %b a)" != "$(stat -f -c %b .)" ]
+}
+mounts_below() {
+	mkdir "$share/a" "$share/b" "$share/c"
+	mount -t tmpfs heddle-test "$share/a"
+	mount -t tmpfs heddle-test "$share/b"
+	echo a >"$share/a/f"
+	echo b >"$share/b/f"
+	ln "$share/b/f" "$share/b/g"
+	[ "$(stat -c %i "$share/a/f")" = "$(stat -c %i "$share/b/f")" ]
+	in_mount "$@" -- below_work
+}
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+count_fds() {
+	ls "/proc/$1/fd" | wc -l
+}
+nothing_left_work() {
+	[ "$(find . -type f | wc -l)" = 2000 ]
+	ls -lR . >/dev/null
+	ls -f m >/dev/null
+	tar cf /dev/null .
+}
+# Descriptors come back when the client drops its cache, and a host mount can go.
+nothing_left() {
+	local pid before after
+	mkdir "$share/m"
+	mount -t tmpfs heddle-test "$share/m"
+	(cd "$share/m" && touch $(seq 1 2000))
+	"$bin/mount" "$@" "$share" "$mnt" &
+	pid=$!
+	for i in $(seq 50); do mountpoint -q "$mnt" && break; sleep 0.1; done
+	ls "$mnt" >/dev/null
+	before=$(count_fds $pid)
+	(cd "$mnt" && nothing_left_work)
+	[ "$(count_fds $pid)" -gt 2000 ]
+	for i in $(seq 20); do
+		echo 2 >/proc/sys/vm/drop_caches
+		after=$(count_fds $pid)
+		[ "$after" -gt $((before + 16)) ] || break
+		sleep 0.2
+	done
+	echo "descriptors: $before before, $after after"
+	[ "$after" -le $((before + 16)) ]
+	umount "$share/m"
+	kill $pid
+	wait $pid
+}
+
+# The host swaps a folder for a link that leads out, as fast as it can, while the client works in it.
+swapped_work() {
+	set +e
+	end=$((SECONDS + 3))
+	while [ $SECONDS -lt $end ]; do
+		cat d/secret d/sub/secret
+		echo overwritten >d/canary
+		chmod 777 d/canary
+		touch d/new
+		ls d d/sub
+		rm -rf d/sub
+		mkdir d/sub && echo inside >d/sub/secret
+	done >"$side/seen" 2>/dev/null
+	true
+}
+swapped_folder() {
+	local pid
+	mkdir "$share/d" "$share/d/sub" "$side/outside" "$side/outside/sub"
+	echo outside-secret | tee "$side/outside/secret" >"$side/outside/sub/secret"
+	echo canary >"$side/outside/canary"
+	chmod 600 "$side/outside/canary"
+	ln -s "$side/outside" "$share/link"
+	"$bin/swap" "$share/d" "$share/link" &
+	pid=$!
+	in_namespace "$@"
+	kill $pid
+	wait $pid || true
+	[ -s "$side/seen" ]
+	! grep outside-secret "$side/seen"
+	[ "$(cat "$side/outside/canary")" = canary ]
+	[ "$(stat -c %a "$side/outside/canary")" = 600 ]
+	[ "$(ls "$side/outside")" = "$(printf 'canary\nsecret\nsub')" ]
+	[ "$(ls "$side/outside/sub")" = secret ]
+}
+# The client's own kernel follows the link in the client's tree, which is no fault of the server: so the
+# folder outside is covered for the client.
+in_namespace() {
+	export -f swapped_work
+	on "$@" -- unshare -m bash -ec "mount -t tmpfs none '$side/outside'; cd '$mnt'; swapped_work"
+}
+
+overlay_work() {
+	mkdir lower upper work merged
+	mkdir -p lower/dir/sub
+	echo 1 >lower/f
+	echo 2 >lower/dir/g
+	mount -t overlay heddle-test -o lowerdir=lower,upperdir=upper,workdir=work merged
+	cd merged
+	mv dir moved || { mkdir moved && cp -a dir/. moved && rm -r dir; }
+	rm f
+	[ ! -e f ] && [ ! -e dir ]
+	echo 3 >f
+	echo 4 >>moved/g
+	[ "$(cat f moved/g | tr '\n' ' ')" = '3 2 4 ' ]
+	rm -r moved
+	mkdir moved
+	[ -z "$(ls moved)" ]
+	cd ..
+	umount merged
+	[ -c upper/dir ]
+	[ "$(stat -c %t:%T upper/dir)" = 0:0 ]
+}
+overlay_upper() {
+	in_mount "$@" -- overlay_work
+}

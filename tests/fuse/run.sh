@@ -1,0 +1,118 @@
+#!/bin/bash
+# Tests the file server mounted through /dev/fuse (tests/fuse/mount.c).
+# usage: run.sh [-k WORD] [BUILD]     BUILD: where the programs are, default build/x86-release
+#   -k  only tests whose name has WORD
+# Last line "fuse: N passed, N failed, N skipped"; the three numbers in build/results/fuse.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+word=
+if [ "${1:-}" = -k ]; then
+	word=$2
+	shift 2
+fi
+bin=$PWD/${1:-build/x86-release}/fuse
+name=fuse
+case ${1:-} in *-asan | *-tsan) name=fuse-${1##*-} ;; esac
+mkdir -p build/results
+
+report() {
+	echo "$name: $passed passed, $failed failed, $skipped skipped"
+	echo "$passed $failed $skipped" >"build/results/$name"
+	[ "$failed" -eq 0 ]
+}
+
+passed=0 failed=0 skipped=0
+if [ "$(id -u)" -ne 0 ] || [ ! -w /dev/fuse ]; then
+	echo "# a mount takes root and /dev/fuse"
+	skipped=1
+	report
+	exit
+fi
+
+# Folders: share = what the server serves, mnt = where it is mounted, side = next to them.
+base=$(mktemp -d "${TMPDIR:-/tmp}/heddle-fuse-XXXXXX")
+chmod 755 "$base"
+share=$base/share mnt=$base/mnt side=$base/side log=$base/log
+export bin base share mnt side
+
+cleanup() {
+	grep -o " $base[^ ]*" /proc/mounts | sort -r | while read -r at; do umount -l "$at"; done
+	rm -rf "$base"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+# on OPTIONS -- COMMAND...: run the command with the share mounted.
+on() {
+	local opts=()
+	while [ "$1" != -- ]; do
+		opts+=("$1")
+		shift
+	done
+	shift
+	timeout -k 5 200 "$bin/mount" "${opts[@]}" "$share" "$mnt" "$@"
+}
+# in_mount OPTIONS -- FUNCTION: the same with a function of this script, in the mount.
+in_mount() {
+	local fn=${*: -1}
+	set -- "${@:1:$#-1}"
+	export -f "$fn"
+	on "$@" bash -ec "cd '$mnt' && $fn"
+}
+export -f on
+
+# t NAME FUNCTION ARG...: run with new folders.  Exit code 77 = skipped; last line of output says why.
+t() {
+	local test=$1 rc
+	shift
+	case $test in *"$word"*) ;; *) return ;; esac
+	mkdir -p "$share" "$mnt" "$side"
+	local start=$SECONDS
+	(set -e; [ -z "${TRACE:-}" ] || set -x; "$@") >"$log" 2>&1
+	rc=$?
+	if grep -qE 'Sanitizer|runtime error:|^mount: ' "$log"; then
+		rc=99
+	fi
+	if grep -qE '^(not )?ok [0-9]' "$log"; then
+		passed=$((passed + $(grep -cE '^ok' "$log") - $(grep -c '# skip' "$log")))
+		skipped=$((skipped + $(grep -c '# skip' "$log")))
+		failed=$((failed + $(grep -c '^not ok' "$log")))
+		[ $rc -ne 99 ] || failed=$((failed + 1))
+	elif [ $rc -eq 0 ]; then
+		passed=$((passed + 1))
+	elif [ $rc -eq 77 ]; then
+		skipped=$((skipped + 1))
+	else
+		failed=$((failed + 1))
+	fi
+	case $rc in
+	0) echo "ok   $test ($((SECONDS - start)) s)" ;;
+	77) echo "skip $test: $(tail -n 1 "$log")" ;;
+	*) echo "FAIL $test (exit code $rc)" && grep -v '^ok ' "$log" | tail -n 40 ;;
+	esac
+	grep -o " $base[^ ]*" /proc/mounts | sort -r | while read -r at; do umount -l "$at"; done
+	rm -rf "$share" "$mnt" "$side"
+}
+
+. tests/fuse/cases.sh
+
+t posix-1 posix -t 1
+t posix-4 posix -t 4
+t posix-none posix -t 2 -c none -s
+t posix-always posix -t 4 -c always
+t stress-1 stress -t 1
+t stress-4 stress -t 4
+t stress-none stress -t 4 -c none
+t stress-pieces stress -t 2 -c always -s
+t git git_clone -t 4
+t tar tar_there_and_back -t 4
+t build c_build -t 4
+t sqlite sqlite_wal -t 4
+t readonly readonly_share -t 2
+t full host_full -t 2
+t host-changes host_changes -t 2
+t mounts-below mounts_below -t 2
+t nothing-left nothing_left -t 4
+t swapped-folder swapped_folder -t 4 -c none
+t overlay overlay_upper -t 4
+report
