@@ -133,13 +133,12 @@ tsan:
 ifeq ($(CONFIG),fuzz)
 FUZZ_LINK := -fsanitize=fuzzer
 else
-FUZZ_LINK := $(B)/tests/fuzz/replay.o
-$(FUZZ:%=$(B)/fuzz/%): $(B)/tests/fuzz/replay.o
+FUZZ_MAIN := $(B)/tests/fuzz/replay.o
 endif
-$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(B)/libheddle.a
+$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(FUZZ_MAIN) $(B)/libheddle.a
 	@mkdir -p $(@D)
 	@$(SAY) LD $@
-	$(Q)$(CC) $(LDFLAGS) $(FUZZ_LINK) -o $@ $< $(FUZZ_LINK:-fsanitize=fuzzer=) $(B)/libheddle.a $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(FUZZ_LINK) -o $@ $^ $(LIBS)
 
 .PHONY: fuzzers fuzz fuzz-replay fuzz-smoke
 fuzzers: $(FUZZ:%=$(B)/fuzz/%)

@@ -22,6 +22,7 @@ suite() { # NAME COMMAND...
 }
 
 suite build $make all
+suite kernels $make kernels
 suite layers $make layers
 suite docs $make docs
 suite unit $make check-unit

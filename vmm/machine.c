@@ -221,8 +221,11 @@ static int plug(struct machine *m, const struct device *d)
 
 	p->device = *d;
 	err = virtio_dev_launch(d->dev, d->thread_start);
-	if (err)
+	if (err) {
+		log_error("cannot start the threads of %s: %s (see ulimit -u, ulimit -n)", d->dev->name,
+			  strerror(-err));
 		return err;
+	}
 	p->launched = true;
 	err = virtio_pci_create(&m->pci, d->dev, &m->vm.mmio, m->loop, &p->pci);
 	if (err)

@@ -1,9 +1,11 @@
 /*
  * heddle: argv -> subcommand -> exit code.  The only caller of exit().
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "vmm/base.h"
 #include "vmm/hostcheck.h"
@@ -48,8 +50,21 @@ static void raise_file_limit(void)
 	}
 }
 
+/* A caller may have closed them; a descriptor of ours in their place would get the guest's output. */
+static void open_standard_streams(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
+	open_standard_streams();
 	raise_file_limit();
 	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(subcommands); i++)
 		if (strcmp(argv[1], subcommands[i].name) == 0)

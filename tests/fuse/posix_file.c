@@ -286,8 +286,8 @@ static void data_holes(void)
 	CHECK(file_is("dense", big, 300000));
 	DO(lseek(fd, 0, SEEK_HOLE));
 	DO(lseek(fd, 65536, SEEK_DATA));
-	DO(fallocate(fd, FALLOC_FL_ZERO_RANGE, 200000, 1000));
-	memset(big + 200000, 0, 1000);
+	if (DO(fallocate(fd, FALLOC_FL_ZERO_RANGE, 200000, 1000)) == 0)
+		memset(big + 200000, 0, 1000);
 	CHECK(file_is("dense", big, 300000));
 	DO(fallocate(fd, FALLOC_FL_KEEP_SIZE, 300000, 100000));
 	posix_note_fstat(fd);

@@ -62,7 +62,7 @@ struct kf_elf {
 		char name2[4];
 		uint64_t desc2;
 	} note;
-	uint8_t text[4096], data[512];
+	uint8_t text[1024], data[512];
 };
 
 /* A vmlinux: entry 0x100 into its text at 16 MiB; a PVH note for 0x200 into it on request. */
@@ -99,7 +99,7 @@ static inline void kf_elf(struct kf_elf *k, bool pvh)
 /* Standard error into a file from begin to end; what was written, as a string. */
 struct kf_capture {
 	int saved_fd, fd;
-	char text[4096];
+	char text[1024];
 };
 
 static inline void kf_capture_begin(struct kf_capture *c)

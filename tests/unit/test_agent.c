@@ -448,9 +448,15 @@ END_TEST
 
 START_TEST(signals_start_out_default)
 {
+	/* 32 and 33 are the C library's own; it lets nobody set them, so here they may be inherited. */
+	const unsigned long long own = 3ULL << 31;
+	unsigned long long blocked, ignored;
+
 	run_bytes(&r, SPEC(PATH_ENV "arg=grep\0arg=-E\0arg=^Sig(Blk|Ign)\0arg=/proc/self/status\0"),
 		  "");
-	ck_assert_str_eq(r.out, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+	ck_assert_int_eq(sscanf(r.out, "SigBlk: %llx SigIgn: %llx", &blocked, &ignored), 2);
+	ck_assert_uint_eq(blocked, 0);
+	ck_assert_uint_eq(ignored & ~own, 0);
 }
 END_TEST
 

@@ -404,7 +404,7 @@ START_TEST(an_elf_kernel_is_entered_like_linux)
 	ck_assert_int_eq(load(&elf, sizeof(elf), "quiet", &e), 0);
 	ck_assert_int_eq(e.kind, BOOT_LINUX64);
 	ck_assert_uint_eq(e.pc, 0x1000100);
-	ck_assert_mem_eq(guest(0x1000000, 4096), elf.text, 4096);
+	ck_assert_mem_eq(guest(0x1000000, sizeof(elf.text)), elf.text, sizeof(elf.text));
 	ck_assert_mem_eq(guest(0x2000000, 512), elf.data, 512);
 	ck_assert_str_eq(guest(LAYOUT_CMDLINE_GPA, 64), "quiet");
 	elf.e.e_entry = 0xffffffff81000100; /* virtual */
@@ -470,7 +470,7 @@ START_TEST(damaged_elf_kernels_are_refused)
 	BREAK(elf.ph[1].p_memsz = 1 << 30, "does not fit");
 	BREAK(elf.ph[0].p_paddr = LAYOUT_ECAM_GPA, "does not fit");
 	BREAK(elf.ph[0].p_paddr = LAYOUT_CMDLINE_GPA, "does not fit");
-	BREAK(elf.ph[1].p_paddr = elf.ph[0].p_paddr + 4095, "over each other");
+	BREAK(elf.ph[1].p_paddr = elf.ph[0].p_paddr + sizeof(elf.text) - 1, "over each other");
 	BREAK(elf.ph[0].p_type = elf.ph[1].p_type = PT_NULL, "no segment to load");
 	BREAK(elf.note.desc2 = 0x3000000, "entry point");
 	BREAK(elf.note.desc2 = UINT64_MAX, "entry point");

@@ -155,8 +155,11 @@ END_TEST
 /* Options as the user gives them; the kernel must exist but need not be one to be looked for. */
 static int parse(struct run_opts *o, char *a, char *b, char *c, char *d)
 {
-	char *argv[] = { "run", "-k", "/etc/passwd", a, b, c, d, NULL };
+	static char *argv[8]; /* o->command points into it */
+	char *given[8] = { "run", "-k", "/etc/passwd", a, b, c, d, NULL };
 	int argc = 3;
+
+	memcpy(argv, given, sizeof(argv));
 
 	while (argv[argc])
 		argc++;

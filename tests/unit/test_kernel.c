@@ -122,7 +122,7 @@ static void make_uki(uint8_t *b, uint32_t pe_off, uint16_t n, uint16_t n_said)
 
 START_TEST(a_uki_is_found_by_its_section_table_within_bounds)
 {
-	uint8_t b[8192];
+	static uint8_t b[8192];
 
 	make_uki(b, 0x80, 7, 7);
 	ck_assert_int_eq(detect(b, sizeof(b)), KERNEL_UKI);

@@ -1,0 +1,323 @@
+/*
+ * Fuzzer of the file server.  The input is a list of requests by a hostile client: it chooses opcodes,
+ * how buffers are cut, ids that are right (learned from earlier replies) or forged, names from a list
+ * or raw.  After each request the reply's frame must be in order and the thread be itself; after each
+ * input all descriptors must be back and the file outside the share untouched.
+ *
+ * The share is a small tmpfs when that can be had (root), else a folder with a limit on file sizes.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "devices/fuse/session.h"
+#include "devices/fuse/wire.h"
+#include "tests/fuzz/input.h"
+#include "vmm/base.h"
+
+#define REQUESTS 40
+#define IN_MAX   4096
+#define OUT_MAX  8192
+#define KNOWN    16
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct fuse_session *session;
+static char base[64], share[80], outside[80];
+static uint64_t nodes[KNOWN], handles[KNOWN]; /* learned from replies; the oldest go first */
+static unsigned n_nodes, n_handles;
+static char in_buf[IN_MAX], out_buf[OUT_MAX];
+static size_t in_len;
+
+/* --- the share -------------------------------------------------------------------------------- */
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+	if (strcmp(path, f->level == 0 ? path : share) != 0 && f->level > 0)
+		remove(path);
+	return 0;
+}
+
+static void clean_up(void)
+{
+	nftw(share, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	umount2(share, MNT_DETACH);
+	rmdir(share);
+	unlink(outside);
+	rmdir(base);
+}
+
+static void put_file(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	require(fd >= 0 && write(fd, "content", 7) == 7);
+	close(fd);
+}
+
+static void make_base(void)
+{
+	struct rlimit rl = { .rlim_cur = 1 << 20, .rlim_max = 1 << 20 };
+
+	snprintf(base, sizeof(base), "/tmp/fuzz-fuse-XXXXXX");
+	require(mkdtemp(base));
+	snprintf(share, sizeof(share), "%s/share", base);
+	snprintf(outside, sizeof(outside), "%s/outside", base);
+	require(mkdir(share, 0755) == 0);
+	put_file(outside);
+	atexit(clean_up);
+	signal(SIGXFSZ, SIG_IGN);
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("fuzz", share, "tmpfs", 0, "size=8m,nr_inodes=2000") < 0)
+		setrlimit(RLIMIT_FSIZE, &rl);
+}
+
+static void fill_share(void)
+{
+	char path[128];
+
+	nftw(share, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	require(chmod(share, 0755) == 0);
+	snprintf(path, sizeof(path), "%s/f", share);
+	put_file(path);
+	snprintf(path, sizeof(path), "%s/d", share);
+	require(mkdir(path, 0777) == 0);
+	snprintf(path, sizeof(path), "%s/d/g", share);
+	put_file(path);
+	snprintf(path, sizeof(path), "%s/l", share);
+	require(symlink("../outside", path) == 0);
+	snprintf(path, sizeof(path), "%s/p", share);
+	require(mkfifo(path, 0666) == 0);
+}
+
+static unsigned count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	require(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static void start(void)
+{
+	struct fuse_opts o = { .path = share, .workers = 1 };
+
+	make_base();
+	require(fuse_session_create(&o, &session) == 0);
+	require(fuse_thread_init(session) == 0);
+}
+
+/* --- requests --------------------------------------------------------------------------------- */
+
+static void put(const void *p, size_t len)
+{
+	if (len > IN_MAX - in_len)
+		len = IN_MAX - in_len;
+	memcpy(in_buf + in_len, p, len);
+	in_len += len;
+}
+
+static uint64_t take_id(struct input *in, const uint64_t *known, unsigned n)
+{
+	uint8_t x = (uint8_t)take(in, 1);
+
+	if (x == 255)
+		return take(in, 8);
+	if (x % 8 == 7)
+		return FUSE_ROOT_ID;
+	return n ? known[x % MIN(n, KNOWN)] : FUSE_ROOT_ID;
+}
+
+static void put_name(struct input *in)
+{
+	static const char *const names[] = { "f",  "d",	  "g",	     "l",     "p",
+					     "n1", "n2",  "..",	     ".",     "",
+					     "/",  "a/b", "user.a",  "d/g",   "../outside",
+					     "security.capability", "system.posix_acl_access",
+					     "trusted.x" };
+	static const char long_name[256] = { 0 };
+	uint8_t x = (uint8_t)take(in, 1);
+
+	if (x < 224) {
+		put(names[x % ARRAY_SIZE(names)], strlen(names[x % ARRAY_SIZE(names)]) + 1);
+		return;
+	}
+	for (int i = 0; i < x; i++)
+		put(x % 2 ? "n" : long_name, 1);
+	if (x % 4)
+		put("", 1);
+}
+
+/* The body: zeros, then ids and raw bytes over it at places of the input's choice. */
+static void put_body(struct input *in)
+{
+	size_t at = in_len, len = take(in, 1) % 129;
+	char zeros[128] = { 0 };
+	unsigned edits = (unsigned)take(in, 1) % 6;
+
+	put(zeros, len);
+	for (unsigned i = 0; i < edits && len >= 8; i++) {
+		uint8_t x = (uint8_t)take(in, 1);
+		size_t to = at + x % (len - 7);
+		uint64_t v;
+
+		if (x >= 192)
+			v = take_id(in, nodes, n_nodes);
+		else if (x >= 128)
+			v = take_id(in, handles, n_handles);
+		else
+			v = take(in, 8);
+		if (to + 8 <= in_len)
+			memcpy(in_buf + to, &v, 8);
+	}
+}
+
+static void build(struct input *in, uint32_t opcode)
+{
+	static const uint32_t ids[] = { 0, 0, 0, 1, 1000, 65534, UINT32_MAX };
+	struct fuse_in_header h = { .opcode = opcode, .unique = take(in, 2) };
+	uint8_t shape = (uint8_t)take(in, 1);
+	static const char data[2048] = "data";
+
+	h.nodeid = take_id(in, nodes, n_nodes);
+	h.uid = ids[take(in, 1) % ARRAY_SIZE(ids)];
+	h.gid = ids[take(in, 1) % ARRAY_SIZE(ids)];
+	in_len = sizeof(h);
+	put_body(in);
+	for (int i = 0; i < (shape & 3); i++)
+		put_name(in);
+	if (shape & 4)
+		put(data, take(in, 2) % sizeof(data));
+	if (shape & 8) {
+		uint64_t ext[3] = { take(in, 8), take(in, 8), take(in, 8) };
+
+		put(ext, sizeof(ext));
+		h.total_extlen = (uint16_t)take(in, 1) % 5;
+	}
+	h.len = (uint32_t)in_len;
+	if (shape & 16)
+		h.len += (uint32_t)take(in, 1) - 128;
+	memcpy(in_buf, &h, sizeof(h));
+	if (shape & 32)
+		in_len = MIN(in_len, take(in, 1));
+}
+
+/* --- replies ---------------------------------------------------------------------------------- */
+
+static void learn(uint32_t opcode, size_t len)
+{
+	const struct fuse_entry_out *e = (const void *)(out_buf + sizeof(struct fuse_out_header));
+	bool with_open = opcode == FUSE_CREATE || opcode == FUSE_TMPFILE;
+
+	switch (opcode) {
+	case FUSE_LOOKUP:
+	case FUSE_MKDIR:
+	case FUSE_MKNOD:
+	case FUSE_SYMLINK:
+	case FUSE_LINK:
+	case FUSE_CREATE:
+	case FUSE_TMPFILE:
+		require(len == sizeof(*e) + (with_open ? sizeof(struct fuse_open_out) : 0));
+		nodes[n_nodes++ % KNOWN] = e->nodeid;
+		if (with_open)
+			memcpy(&handles[n_handles++ % KNOWN], e + 1, 8);
+		break;
+	case FUSE_OPEN:
+	case FUSE_OPENDIR:
+		require(len == sizeof(struct fuse_open_out));
+		memcpy(&handles[n_handles++ % KNOWN], e, 8);
+		break;
+	}
+}
+
+static void check_reply(uint32_t opcode, ssize_t n, size_t room)
+{
+	struct fuse_out_header out;
+	struct fuse_in_header h;
+
+	if (n == -EPROTO) {
+		require(in_len < sizeof(h) || room < sizeof(out));
+		return;
+	}
+	require(n >= 0 && (size_t)n <= room);
+	if (n == 0)
+		return;
+	memcpy(&h, in_buf, sizeof(h));
+	memcpy(&out, out_buf, sizeof(out));
+	require(out.len == (uint32_t)n && out.unique == h.unique);
+	require(out.error <= 0 && out.error > -4096);
+	require(out.error == 0 || n == sizeof(out));
+	if (out.error == 0)
+		learn(opcode, (size_t)n - sizeof(out));
+}
+
+static unsigned cut(struct iovec *v, char *buf, size_t len, size_t piece)
+{
+	unsigned n = 0;
+
+	for (size_t at = 0; at < len; at += piece)
+		v[n++] = (struct iovec){ buf + at, MIN(piece, len - at) };
+	return n;
+}
+
+static void serve(uint32_t opcode, size_t room, size_t piece)
+{
+	static struct iovec in_v[IN_MAX], out_v[OUT_MAX];
+	struct cursor in = cursor_of(in_v, cut(in_v, in_buf, in_len, piece));
+	struct cursor out = cursor_of(out_v, cut(out_v, out_buf, room, piece));
+
+	check_reply(opcode, fuse_serve(session, fuse_session_worker(session, 0), &in, &out), room);
+}
+
+static void init(void)
+{
+	struct {
+		struct fuse_in_header h;
+		struct fuse_init_in in;
+	} r = { { .len = sizeof(r), .opcode = FUSE_INIT }, { .major = 7, .minor = 45 } };
+
+	in_len = 0;
+	put(&r, sizeof(r));
+	serve(FUSE_INIT, OUT_MAX, OUT_MAX);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const size_t pieces[] = { OUT_MAX, 1, 7, 64 };
+	struct input in = { data, size };
+	struct stat st;
+	unsigned fds;
+	uid_t uid = geteuid();
+
+	if (!session)
+		start();
+	fill_share();
+	fds = count_fds();
+	n_nodes = n_handles = 0;
+	init();
+	for (int i = 0; i < REQUESTS && in.left > 0; i++) {
+		uint32_t opcode = (uint32_t)take(&in, 1) % 57;
+		uint8_t x = (uint8_t)take(&in, 1);
+		size_t room = x & 4 ? take(&in, 1) : OUT_MAX;
+
+		build(&in, opcode);
+		serve(opcode, room, pieces[x & 3]);
+		require(geteuid() == uid);
+	}
+	fuse_session_reset(session);
+	require(count_fds() == fds);
+	require(stat(outside, &st) == 0 && st.st_size == 7 && st.st_mode == (S_IFREG | 0644));
+	return 0;
+}
