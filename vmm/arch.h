@@ -63,8 +63,8 @@ int arch_platform_init(struct vm *vm);
 int arch_vm_reset(struct vm *vm);
 void arch_vm_destroy(struct vm *vm);
 
-/* Load kernel, initrd and command line into guest RAM.  One line is logged on failure (naming the file,
- * the found format, both numbers of a limit).  0 or -errno. */
+/* Load kernel, initrd and command line into guest RAM, which must read as zero.  One line is logged on
+ * failure (naming the file, the found format, both numbers of a limit).  0 or -errno. */
 int arch_load(struct vm *vm, const struct boot_files *f, struct boot_entry *e);
 /* ACPI tables or device tree into guest RAM, from the platform list; completes e. */
 int arch_describe(struct vm *vm, const struct platform *p, struct boot_entry *e);

@@ -34,11 +34,11 @@
 #include "vmm/run_opts.h"
 #include "vmm/term.h"
 
-#define COMMAND_STOP_MS 1500  /* SIGTERM: the guest ends within 2 s in all */
+#define COMMAND_STOP_MS 1000  /* SIGTERM: the guest ends within 2 s in all */
 #define INIT_STOP_MS    10000 /* an init system takes its services down */
 #define PANIC_WAIT_MS   500   /* for the rest of the trace, if the guest does not reset itself */
 #define ESCAPE_KEY      0x01  /* Ctrl-A, then x ends a console session */
-#define TAIL_LINES      20
+#define TAIL_LINES      40    /* a panic with its trace */
 
 /* vmm/agent_image.S: the agent's program. */
 extern const char agent_image_start[], agent_image_end[];
@@ -52,6 +52,7 @@ struct run {
 	struct channel *channel;
 	struct machine *machine;
 	struct term term;
+	bool has_command;    /* the agent runs one; else an init or a bare kernel has the machine */
 	bool tty;            /* the command gets a terminal */
 	bool console_stdio;  /* the guest's console is our standard input and output */
 	int console_fd;      /* sink, -1 = none */
@@ -143,7 +144,7 @@ static unsigned stop_ms(const struct run *r)
 {
 	if (r->opts.stop_timeout_s != UINT_MAX)
 		return MAX(r->opts.stop_timeout_s * 1000, 1U);
-	return r->channel ? COMMAND_STOP_MS : INIT_STOP_MS;
+	return r->has_command ? COMMAND_STOP_MS : INIT_STOP_MS;
 }
 
 /* Someone wants heddle to end: let the guest do it, but not for ever; at once when asked twice. */
@@ -152,11 +153,11 @@ static void end_by_signal(struct run *r, int sig)
 	bool again = r->signal != 0;
 
 	r->signal = sig;
-	if (again || (r->channel && !channel_connected(r->channel))) {
+	if (again || (r->has_command && !channel_connected(r->channel))) {
 		run_stop(r);
 		return;
 	}
-	if (r->channel)
+	if (r->has_command)
 		channel_signal(r->channel, sig);
 	else
 		machine_power_button(r->machine);
@@ -165,7 +166,7 @@ static void end_by_signal(struct run *r, int sig)
 
 static void pass_signal(struct run *r, int sig)
 {
-	if (r->channel && channel_connected(r->channel))
+	if (r->has_command && channel_connected(r->channel))
 		channel_signal(r->channel, sig);
 	else
 		end_by_signal(r, sig);
@@ -443,7 +444,7 @@ static int run_setup(struct run *r)
 		err = make_initramfs(r);
 	if (!err)
 		err = make_cmdline(r);
-	if (!err && !r->opts.bare && !r->opts.init)
+	if (!err && !r->opts.bare)
 		err = make_channel(r);
 	if (!err)
 		err = watch_own(r);
@@ -505,7 +506,7 @@ static int exit_code(struct run *r)
 		return 0;
 	if (r->halted)
 		return no_status(r, RUN_EXIT_NO_STATUS, "the guest halted without a status");
-	if (r->end == VM_POWEROFF && !r->channel)
+	if (r->end == VM_POWEROFF && !r->has_command)
 		return 0;
 	if (r->end == VM_POWEROFF)
 		return no_status(r, RUN_EXIT_NO_STATUS, "the guest powered off without a status");
@@ -562,7 +563,8 @@ int run_main(int argc, char **argv)
 		run_free(r);
 		return 0;
 	}
-	r->tty = !r->opts.bare && !r->opts.init && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) &&
+	r->has_command = !r->opts.bare && !r->opts.init;
+	r->tty = r->has_command && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) &&
 		 isatty(STDERR_FILENO);
 	if (run_setup(r) == 0) {
 		run_loop(r);

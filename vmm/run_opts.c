@@ -179,7 +179,7 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 		{ "timeout", 0, OPT_UINT, &o->timeout_s, "SECONDS", "end the guest then, exit code 124",
 		  .max = 100000000 },
 		{ "stop-timeout", 0, OPT_UINT, &o->stop_timeout_s, "SECONDS",
-		  "after SIGTERM, how long the guest may take (default: 1.5, with --init 10)",
+		  "after SIGTERM, how long the guest may take (default: 1, with --init 10)",
 		  .max = 3600 },
 		{ "console", 0, OPT_STRING, &o->console, "FILE|stderr|none",
 		  "where the kernel's messages go (default: none)" },

@@ -117,7 +117,9 @@ static void vcpu_run(struct vcpu *v)
 	struct vcpu_gate *gate = &v->vm->gate;
 	int err = arch_vcpu_reset(v, gate->entry);
 
-	while (!err && atomic_load(&gate->want) == GATE_RUN) {
+	/* Not after the end: what a processor does behind a triple fault is anybody's guess. */
+	while (!err && atomic_load(&gate->want) == GATE_RUN &&
+	       atomic_load(&v->vm->end) == VM_RUNNING) {
 		if (ioctl(v->fd, KVM_RUN, 0) == 0)
 			err = vcpu_exit(v);
 		else if (errno != EINTR && errno != EAGAIN)
@@ -130,7 +132,10 @@ static void vcpu_run(struct vcpu *v)
 	}
 }
 
-/* Wait at the gate.  Returns what main wants: GATE_RUN or GATE_EXIT. */
+/*
+ * Wait at the gate.  Returns what main wants; GATE_PAUSE when it was opened and closed again before
+ * this thread woke.
+ */
 static int vcpu_wait(struct vcpu *v)
 {
 	struct vcpu_gate *gate = &v->vm->gate;
@@ -153,14 +158,16 @@ static void *vcpu_main(void *arg)
 	struct vcpu *v = arg;
 	char name[16];
 	sigset_t set;
+	int want;
 
 	snprintf(name, sizeof(name), "vcpu%u", v->index);
 	prctl(PR_SET_NAME, name);
 	sigemptyset(&set);
 	sigaddset(&set, VCPU_SIGNAL);
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-	while (vcpu_wait(v) == GATE_RUN)
-		vcpu_run(v);
+	while ((want = vcpu_wait(v)) != GATE_EXIT)
+		if (want == GATE_RUN)
+			vcpu_run(v);
 	return NULL;
 }
 

@@ -18,10 +18,10 @@
  */
 static _Thread_local struct {
 	bool ready;
-	bool switches;     /* may become another user */
-	bool has_groups;   /* may change its groups */
-	bool keeps_setid;  /* CAP_FSETID is effective now */
-	uint32_t mask;     /* umask now */
+	bool switches;                              /* may become another user */
+	bool has_groups;                            /* may change its groups */
+	bool keeps_setid;                           /* CAP_FSETID is effective now */
+	uint32_t mask;                              /* umask now */
 	uint64_t effective, permitted, inheritable; /* at the start */
 } self;
 
@@ -140,6 +140,7 @@ undo_groups:
 
 int cred_enter(const struct cred *c, uint32_t mask)
 {
+	assert(self.ready);
 	mask &= 0777;
 	if (self.mask != mask) {
 		umask(mask);

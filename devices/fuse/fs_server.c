@@ -2,19 +2,16 @@
 #include "devices/fs.h"
 #include "devices/fuse/session.h"
 
-static ssize_t serve(void *server, void *worker, struct fs_request *r, struct cursor *in,
-		     struct cursor *out)
-{
-	return fuse_serve(server, worker, in, out);
-}
-
-static int worker_begin(void *server, void *worker, struct loop *loop)
+static int thread_start(void *server)
 {
 	return fuse_thread_init(server);
 }
 
-static void worker_end(void *server, void *worker)
+static ssize_t serve(void *server, void *worker, struct fs_request *r, struct cursor *in,
+		     struct cursor *out)
 {
+	(void)r;
+	return fuse_serve(server, worker, in, out);
 }
 
 static void reset(void *server)
@@ -23,8 +20,7 @@ static void reset(void *server)
 }
 
 const struct fs_server fuse_fs_server = {
+	.thread_start = thread_start,
 	.serve = serve,
-	.worker_begin = worker_begin,
-	.worker_end = worker_end,
 	.reset = reset,
 };

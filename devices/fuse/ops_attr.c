@@ -26,6 +26,7 @@ FUSE_OP(op_getattr)
 	struct node_ref ref;
 	ssize_t rc = node_get(&r->s->nodes, r->h.nodeid, &ref);
 
+	(void)body;
 	if (rc < 0)
 		return rc;
 	rc = reply_attr(r, &ref);
@@ -228,6 +229,7 @@ FUSE_OP(op_statfs)
 	struct statfs st;
 	int rc = node_get(&r->s->nodes, r->h.nodeid, &ref);
 
+	(void)body;
 	if (rc < 0)
 		return rc;
 	rc = fstatfs(ref.fd, &st) < 0 ? -errno : 0;

@@ -204,6 +204,7 @@ FUSE_OP(op_opendir)
 	struct node_ref ref;
 	int rc = node_get(&r->s->nodes, r->h.nodeid, &ref);
 
+	(void)body;
 	if (rc < 0)
 		return rc;
 	as.domain = ref.node->domain;

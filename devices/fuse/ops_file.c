@@ -205,6 +205,7 @@ FUSE_OP(op_syncfs)
 	int rc = node_get(&r->s->nodes, r->h.nodeid, &ref);
 	int fd;
 
+	(void)body;
 	if (rc < 0)
 		return rc;
 	fd = node_reopen(r->s, &ref, ref.node->type == S_IFDIR ? O_RDONLY | O_DIRECTORY : O_RDONLY);

@@ -15,7 +15,7 @@
  * The most one COPY_FILE_RANGE moves: the queue waits for it, and the guest asks again for the
  * rest.
  */
-#define COPY_MAX (16 * 1024 * 1024)
+#define COPY_MAX ((size_t)16 * 1024 * 1024)
 
 /* Read len bytes at off into c, short only at the end of the file.  Bytes or -errno. */
 static ssize_t read_into(struct fuse_req *r, int fd, struct cursor c, size_t len, off_t off)

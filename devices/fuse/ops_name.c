@@ -52,6 +52,7 @@ FUSE_OP(op_lookup)
 	struct entry e;
 	int rc = place_get(r, r->h.nodeid, &p);
 
+	(void)body;
 	if (rc < 0)
 		return rc;
 	rc = place_lookup(r, &p, &e);
@@ -89,6 +90,7 @@ FUSE_OP(op_readlink)
 	struct node_ref ref;
 	ssize_t n = node_get(&r->s->nodes, r->h.nodeid, &ref);
 
+	(void)body;
 	if (n < 0)
 		return n;
 	/*
@@ -120,6 +122,7 @@ FUSE_OP(op_symlink)
 	struct place p;
 	int rc = place_get(r, r->h.nodeid, &p);
 
+	(void)body;
 	if (rc < 0)
 		return rc;
 	rc = req_string(r, r->w->scratch, PATH_MAX);
@@ -210,11 +213,13 @@ static ssize_t remove_entry(struct fuse_req *r, int flags)
 
 FUSE_OP(op_unlink)
 {
+	(void)body;
 	return remove_entry(r, 0);
 }
 
 FUSE_OP(op_rmdir)
 {
+	(void)body;
 	return remove_entry(r, AT_REMOVEDIR);
 }
 

@@ -56,6 +56,7 @@ FUSE_OP(op_removexattr)
 	struct node_ref ref;
 	int rc = xattr_name(r, name);
 
+	(void)body;
 	if (rc < 0)
 		return rc;
 	rc = node_get(&r->s->nodes, r->h.nodeid, &ref);

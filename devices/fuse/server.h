@@ -25,8 +25,8 @@
 #include "vmm/iov.h"
 
 #define FUSE_NAME_CAP    (NAME_MAX + 1)
-#define FUSE_SCRATCH_LEN (64 * 1024) /* XATTR_SIZE_MAX, XATTR_LIST_MAX; above PATH_MAX */
-#define FUSE_IOV_MAX     1024        /* IOV_MAX: what one preadv2 takes */
+#define FUSE_SCRATCH_LEN ((size_t)64 * 1024) /* XATTR_SIZE_MAX, XATTR_LIST_MAX; above PATH_MAX */
+#define FUSE_IOV_MAX     1024                /* IOV_MAX: what one preadv2 takes */
 
 /* --- nodes (nodes.c) -------------------------------------------------------------------------- */
 
@@ -39,7 +39,7 @@ struct node_key {
 
 struct node {
 	struct slot slot;
-	struct node *next;    /* hash chain; under the shard lock */
+	struct node *next; /* hash chain; under the shard lock */
 	/*
 	 * References the guest holds: one more for every reply that names the node, fewer by
 	 * FORGET.  The guest may forge FORGET, so this never decides more than when the guest loses
@@ -47,11 +47,11 @@ struct node {
 	 * lock.
 	 */
 	uint64_t nlookup;
-	struct node_key key;  /* fixed, as all below */
-	int fd;               /* O_PATH */
-	uint32_t type;        /* S_IFMT bits of the mode */
+	struct node_key key; /* fixed, as all below */
+	int fd;              /* O_PATH */
+	uint32_t type;       /* S_IFMT bits of the mode */
 	struct statx_timestamp btime;
-	uint32_t domain;      /* see attr_ino() */
+	uint32_t domain; /* see attr_ino() */
 };
 
 /* One file system below the share: index 0 is the root's. */
@@ -68,7 +68,7 @@ struct nodes {
 	struct node_bucket {
 		struct node **head;
 		uint32_t n_heads, n; /* n_heads: power of two */
-	} hash[SLOT_SHARDS];     /* each under the lock of its shard of slots */
+	} hash[SLOT_SHARDS];         /* each under the lock of its shard of slots */
 
 	pthread_mutex_t domain_lock; /* adding only */
 	_Atomic uint32_t n_domains;
@@ -116,9 +116,9 @@ struct handle {
 	struct slot slot;
 	int fd;
 	bool is_dir;
-	uint32_t domain;         /* of the node it was opened from */
-	atomic_bool released;    /* the base pin is gone */
-	struct dir_stream *dir;  /* directories only; see ops_dir.c */
+	uint32_t domain;        /* of the node it was opened from */
+	atomic_bool released;   /* the base pin is gone */
+	struct dir_stream *dir; /* directories only; see ops_dir.c */
 };
 
 /* A directory being listed (ops_dir.c). */
@@ -143,15 +143,15 @@ struct fuse_session {
 	bool readonly;
 	enum fuse_cache cache;
 	uint32_t max_write;
-	uint64_t valid_s;  /* how long the guest may trust names and attributes */
-	int proc_fd;       /* /proc/self/fd: from an O_PATH descriptor to the file itself */
-	int fd_limit;      /* descriptors from here up are left to the rest of heddle */
+	uint64_t valid_s; /* how long the guest may trust names and attributes */
+	int proc_fd;      /* /proc/self/fd: from an O_PATH descriptor to the file itself */
+	int fd_limit;     /* descriptors from here up are left to the rest of heddle */
 
 	struct nodes nodes;
 	struct slots handles;
 
-	_Atomic uint32_t minor;     /* agreed by INIT; 0 before */
-	_Atomic uint64_t features;  /* FUSE_* flags agreed by INIT */
+	_Atomic uint32_t minor;    /* agreed by INIT; 0 before */
+	_Atomic uint64_t features; /* FUSE_* flags agreed by INIT */
 
 	unsigned n_workers;
 	struct fuse_worker *worker;

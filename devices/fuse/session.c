@@ -146,11 +146,10 @@ size_t req_room(const struct fuse_req *r)
 /* What is implemented; a client gets the part of it that it knows. */
 static uint64_t features_offered(const struct fuse_session *s)
 {
-	uint64_t offer = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES |
-			 FUSE_DONT_MASK | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
-			 FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
-			 FUSE_CACHE_SYMLINKS | FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT |
-			 FUSE_CREATE_SUPP_GROUP;
+	uint64_t offer = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DONT_MASK |
+			 FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO |
+			 FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
+			 FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT | FUSE_CREATE_SUPP_GROUP;
 
 	if (s->cache == FUSE_CACHE_AUTO)
 		offer |= FUSE_AUTO_INVAL_DATA;
@@ -209,6 +208,7 @@ static ssize_t op_init(struct fuse_req *r, const void *body)
 
 static ssize_t op_destroy(struct fuse_req *r, const void *body)
 {
+	(void)body;
 	fuse_session_reset(r->s);
 	return req_reply_status(r, 0);
 }
@@ -216,19 +216,23 @@ static ssize_t op_destroy(struct fuse_req *r, const void *body)
 /* Never delivered late: no operation waits for anything but the host's disk. */
 static ssize_t op_interrupt(struct fuse_req *r, const void *body)
 {
+	(void)r;
+	(void)body;
 	return 0;
 }
 
 /* Regular files and directories have no ioctls here yet; ENOTTY is what programs expect then. */
 static ssize_t op_ioctl(struct fuse_req *r, const void *body)
 {
+	(void)r;
+	(void)body;
 	return -ENOTTY;
 }
 
 /* --- dispatch --------------------------------------------------------------------------------- */
 
 enum {
-	OP_CHANGES = 1,   /* EROFS on a read-only share */
+	OP_CHANGES = 1, /* EROFS on a read-only share */
 	OP_NO_REPLY = 2,
 	OP_BEFORE_INIT = 4,
 };
@@ -240,10 +244,13 @@ struct op {
 	uint32_t flags;
 };
 
-#define OP(fn, in, out, flags) { fn, in, out, flags }
-#define IN(name)               sizeof(struct fuse_##name##_in)
-#define OUT(name)              sizeof(struct fuse_##name##_out)
-#define CREATE_OUT             (OUT(entry) + OUT(open))
+#define OP(fn, in, out, flags)     \
+	{                          \
+		fn, in, out, flags \
+	}
+#define IN(name)   sizeof(struct fuse_##name##_in)
+#define OUT(name)  sizeof(struct fuse_##name##_out)
+#define CREATE_OUT (OUT(entry) + OUT(open))
 
 static const struct op ops[] = {
 	[FUSE_LOOKUP] = OP(op_lookup, 0, OUT(entry), 0),
@@ -284,13 +291,13 @@ static const struct op ops[] = {
 	[FUSE_READDIRPLUS] = OP(op_readdirplus, IN(read), 0, 0),
 	[FUSE_RENAME2] = OP(op_rename2, IN(rename2), 0, OP_CHANGES),
 	[FUSE_LSEEK] = OP(op_lseek, IN(lseek), OUT(lseek), 0),
-	[FUSE_COPY_FILE_RANGE] = OP(op_copy_file_range, IN(copy_file_range), OUT(write),
-				    OP_CHANGES),
+	[FUSE_COPY_FILE_RANGE] =
+		OP(op_copy_file_range, IN(copy_file_range), OUT(write), OP_CHANGES),
 	[FUSE_SYNCFS] = OP(op_syncfs, IN(syncfs), 0, 0),
 	[FUSE_TMPFILE] = OP(op_tmpfile, IN(create), CREATE_OUT, OP_CHANGES),
 	[FUSE_STATX] = OP(op_statx, IN(statx), OUT(statx), 0),
-	[FUSE_COPY_FILE_RANGE_64] = OP(op_copy_file_range_64, IN(copy_file_range),
-				       OUT(copy_file_range), OP_CHANGES),
+	[FUSE_COPY_FILE_RANGE_64] =
+		OP(op_copy_file_range_64, IN(copy_file_range), OUT(copy_file_range), OP_CHANGES),
 };
 
 /* Room for the longest fixed body, aligned for any of them. */
@@ -430,6 +437,7 @@ int fuse_session_create(const struct fuse_opts *o, struct fuse_session **out)
 	s->proc_fd = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (s->proc_fd < 0) {
 		rc = -errno;
+		log_error("fs: /proc/self/fd: %s", strerror(-rc));
 		goto free_handles;
 	}
 	root_fd = open(o->path, O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -21,8 +21,8 @@ struct fuse_worker;
 enum fuse_cache { FUSE_CACHE_AUTO, FUSE_CACHE_NONE, FUSE_CACHE_ALWAYS };
 
 struct fuse_opts {
-	const char *path;   /* directory that is shared; opened at creation */
-	bool readonly;      /* every change answers EROFS */
+	const char *path; /* directory that is shared; opened at creation */
+	bool readonly;    /* every change answers EROFS */
 	enum fuse_cache cache;
 	unsigned workers;
 	uint32_t max_write; /* bytes; 0 = 1 MiB */

@@ -109,9 +109,8 @@ static struct slot *slot_pin(struct slot *slot, bool check, uint64_t generation)
 	do {
 		if (PINS(word) == 0 || (check && GENERATION(word) != generation))
 			return NULL;
-	} while (!atomic_compare_exchange_weak_explicit(&slot->state, &word, word + 1,
-							memory_order_acquire,
-							memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(
+		&slot->state, &word, word + 1, memory_order_acquire, memory_order_relaxed));
 	return slot;
 }
 

@@ -35,8 +35,8 @@ struct slot {
 
 struct slot_shard {
 	pthread_mutex_t lock;
-	uint32_t made; /* slots that exist */
-	uint32_t free; /* number of the first free slot + 1, or 0 */
+	uint32_t made;                      /* slots that exist */
+	uint32_t free;                      /* number of the first free slot + 1, or 0 */
 	_Atomic(char *) chunk[SLOT_CHUNKS]; /* set once, never changed */
 };
 

@@ -38,7 +38,7 @@ struct fuse_supp_groups {
 struct fuse_sx_time {
 	int64_t tv_sec;
 	uint32_t tv_nsec;
-	int32_t __reserved;
+	int32_t reserved;
 };
 
 struct fuse_statx {
@@ -49,7 +49,7 @@ struct fuse_statx {
 	uint32_t uid;
 	uint32_t gid;
 	uint16_t mode;
-	uint16_t __spare0[1];
+	uint16_t spare0[1];
 	uint64_t ino;
 	uint64_t size;
 	uint64_t blocks;
@@ -62,7 +62,7 @@ struct fuse_statx {
 	uint32_t rdev_minor;
 	uint32_t dev_major;
 	uint32_t dev_minor;
-	uint64_t __spare2[14];
+	uint64_t spare2[14];
 };
 
 struct fuse_statx_in {

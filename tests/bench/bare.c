@@ -62,9 +62,11 @@ static int kvm(int fd, unsigned long request, const void *arg, const char *name)
 static void make_vm(struct bare *b)
 {
 	static const int needs[] = {
-		KVM_CAP_USER_MEMORY, KVM_CAP_IRQCHIP, KVM_CAP_IRQ_ROUTING, KVM_CAP_IRQFD,
-		KVM_CAP_IRQFD_RESAMPLE, KVM_CAP_IOEVENTFD, KVM_CAP_IOEVENTFD_ANY_LENGTH,
-		KVM_CAP_SIGNAL_MSI, KVM_CAP_IMMEDIATE_EXIT, KVM_CAP_TSC_DEADLINE_TIMER,
+		KVM_CAP_USER_MEMORY,          KVM_CAP_IRQCHIP,
+		KVM_CAP_IRQ_ROUTING,          KVM_CAP_IRQFD,
+		KVM_CAP_IRQFD_RESAMPLE,       KVM_CAP_IOEVENTFD,
+		KVM_CAP_IOEVENTFD_ANY_LENGTH, KVM_CAP_SIGNAL_MSI,
+		KVM_CAP_IMMEDIATE_EXIT,       KVM_CAP_TSC_DEADLINE_TIMER,
 	};
 
 	b->kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
@@ -195,10 +197,20 @@ static void set_cpuid(struct bare *b, unsigned i)
 
 static void set_sregs(struct bare *b, unsigned i)
 {
-	const struct kvm_segment code = { .limit = 0xffffffff, .selector = 0x10, .type = 11,
-					  .present = 1, .s = 1, .g = 1, .l = 1 };
-	const struct kvm_segment data = { .limit = 0xffffffff, .selector = 0x18, .type = 3,
-					  .present = 1, .s = 1, .g = 1, .db = 1 };
+	const struct kvm_segment code = { .limit = 0xffffffff,
+					  .selector = 0x10,
+					  .type = 11,
+					  .present = 1,
+					  .s = 1,
+					  .g = 1,
+					  .l = 1 };
+	const struct kvm_segment data = { .limit = 0xffffffff,
+					  .selector = 0x18,
+					  .type = 3,
+					  .present = 1,
+					  .s = 1,
+					  .g = 1,
+					  .db = 1 };
 	struct kvm_sregs s;
 
 	KVM(b->vcpu[i], KVM_GET_SREGS, &s);
@@ -226,12 +238,22 @@ static void set_lapic(struct bare *b, unsigned i)
 static void set_msrs(struct bare *b, unsigned i)
 {
 	static const struct kvm_msr_entry msrs[] = {
-		{ .index = 0x174 }, { .index = 0x175 }, { .index = 0x176 }, { .index = 0xc0000081 },
-		{ .index = 0xc0000082 }, { .index = 0xc0000083 }, { .index = 0xc0000084 },
-		{ .index = 0xc0000102 }, { .index = 0x6e0 }, { .index = MSR_KVM_SYSTEM_TIME_NEW },
-		{ .index = MSR_KVM_WALL_CLOCK_NEW }, { .index = MSR_KVM_ASYNC_PF_EN },
-		{ .index = MSR_KVM_STEAL_TIME }, { .index = MSR_KVM_PV_EOI_EN },
-		{ .index = 0x277, .data = 0x0007040600070406 }, { .index = 0x2ff, .data = 0x806 },
+		{ .index = 0x174 },
+		{ .index = 0x175 },
+		{ .index = 0x176 },
+		{ .index = 0xc0000081 },
+		{ .index = 0xc0000082 },
+		{ .index = 0xc0000083 },
+		{ .index = 0xc0000084 },
+		{ .index = 0xc0000102 },
+		{ .index = 0x6e0 },
+		{ .index = MSR_KVM_SYSTEM_TIME_NEW },
+		{ .index = MSR_KVM_WALL_CLOCK_NEW },
+		{ .index = MSR_KVM_ASYNC_PF_EN },
+		{ .index = MSR_KVM_STEAL_TIME },
+		{ .index = MSR_KVM_PV_EOI_EN },
+		{ .index = 0x277, .data = 0x0007040600070406 },
+		{ .index = 0x2ff, .data = 0x806 },
 		{ .index = 0x1a0, .data = 1 },
 	};
 	union {

@@ -14,8 +14,8 @@ struct bench_row {
 	const char *metric, *unit;
 	double heddle, reference;
 	const char *reference_name;
-	unsigned runs;   /* of each */
-	double aim;      /* 0: none */
+	unsigned runs;      /* of each */
+	double aim;         /* 0: none */
 	const char *aim_of; /* what is to be at most aim: "ratio" or "heddle".  Only in the table */
 };
 

@@ -51,9 +51,9 @@
 enum { HEDDLE, BARE, QEMU, QBOOT, VMMS };
 
 /* KERNEL is replaced by the payload. */
-#define QEMU_ARGS(machine)                                                                         \
-	"qemu-system-x86_64", "-M", machine, "-accel", "kvm", "-cpu", "host", "-smp", "4", "-m",   \
-		"1G", "-nodefaults", "-no-user-config", "-nographic", "-serial", "stdio",          \
+#define QEMU_ARGS(machine)                                                                       \
+	"qemu-system-x86_64", "-M", machine, "-accel", "kvm", "-cpu", "host", "-smp", "4", "-m", \
+		"1G", "-nodefaults", "-no-user-config", "-nographic", "-serial", "stdio",        \
 		"-no-reboot", "-kernel", "KERNEL"
 
 static const struct vmm {
@@ -260,45 +260,65 @@ static double program_kib(const struct vmm *v)
 	return stat(line, &st) ? 0 : (double)st.st_size / 1024;
 }
 
-static size_t make_rows(struct bench_row *row, const char *what, unsigned runs)
+struct table {
+	struct bench_row row[3 * VMMS + 1];
+	size_t n;
+	const char *what;
+};
+
+static struct bench_row *add_row(struct table *t, const char *metric, const char *unit,
+				 double heddle, double reference, const char *name)
+{
+	struct bench_row *r = &t->row[t->n++];
+
+	*r = (struct bench_row){ .bench = "start", .what = t->what, .runs = 1 };
+	r->metric = metric;
+	r->unit = unit;
+	r->heddle = heddle;
+	r->reference = reference;
+	r->reference_name = name;
+	return r;
+}
+
+static void set_aim(struct bench_row *r, unsigned runs, double aim, const char *of)
+{
+	r->runs = runs;
+	r->aim = aim;
+	r->aim_of = of;
+}
+
+static void make_rows(struct table *t, unsigned runs)
 {
 	struct result *h = &results[HEDDLE];
 	double start = bench_median(h->start, runs), life = bench_median(h->life, runs);
-	double pss = bench_median(h->pss, MEMORY_RUNS);
-	size_t n = 0;
+	double pss = bench_median(h->pss, MEMORY_RUNS), file = program_kib(&vmms[HEDDLE]);
 
 	for (unsigned k = BARE; k < VMMS; k++) {
-		struct result *r = &results[k];
-		const char *name = vmms[k].name;
 		double aim = k == BARE ? START_AIM_BARE : START_AIM_QEMU;
+		const char *name = vmms[k].name;
+		struct result *r = &results[k];
 
 		if (r->absent)
 			continue;
-		row[n++] = (struct bench_row){
-			"start", what, "exec to first guest instruction", "ms", start,
-			bench_median(r->start, runs), name, runs, aim, "ratio",
-		};
-		row[n++] = (struct bench_row){
-			"start", what, "exec to end of process", "ms", life,
-			bench_median(r->life, runs), name, runs, 0, NULL,
-		};
-		row[n++] = (struct bench_row){
-			"start", what, "memory beyond guest RAM, Pss", "KiB", pss,
-			bench_median(r->pss, MEMORY_RUNS), name, MEMORY_RUNS, PSS_AIM_KIB, "heddle",
-		};
+		set_aim(add_row(t, "exec to first guest instruction", "ms", start,
+				bench_median(r->start, runs), name),
+			runs, aim, "ratio");
+		set_aim(add_row(t, "exec to end of process", "ms", life,
+				bench_median(r->life, runs), name),
+			runs, 0, "");
+		set_aim(add_row(t, "memory beyond guest RAM, Pss", "KiB", pss,
+				bench_median(r->pss, MEMORY_RUNS), name),
+			MEMORY_RUNS, PSS_AIM_KIB, "heddle");
 	}
-	/* A program of its own size has no reference; QEMU's gives an idea. */
-	row[n++] = (struct bench_row){
-		"start", what, "program file, stripped", "KiB", program_kib(&vmms[HEDDLE]),
-		program_kib(&vmms[QEMU]), "qemu-system-x86_64", 1, BINARY_AIM_KIB, "heddle",
-	};
-	return n;
+	set_aim(add_row(t, "program file, stripped", "KiB", file, program_kib(&vmms[QEMU]),
+			results[QEMU].absent ? "none" : "qemu-system-x86_64"),
+		1, BINARY_AIM_KIB, "heddle");
 }
 
 int main(int argc, char **argv)
 {
 	unsigned runs = argc == 5 ? (unsigned)atoi(argv[4]) : 0;
-	struct bench_row row[3 * VMMS + 1];
+	struct table table = { .n = 0 };
 	char what[200], title[200], *out = argc == 5 ? realpath(argv[2], NULL) : NULL;
 	int err;
 
@@ -308,11 +328,13 @@ int main(int argc, char **argv)
 	}
 	snprintf(what, sizeof(what), "12 MiB bzImage, 1 GiB, 4 vCPUs, 4 fs queues; %s", argv[3]);
 	snprintf(title, sizeof(title), "Start of a VM, medians; measured on %s", argv[3]);
+	table.what = what;
 	results[QEMU].absent = results[QBOOT].absent = program_kib(&vmms[QEMU]) == 0;
 	if (results[QEMU].absent)
 		fprintf(stderr, "bench-start: no qemu-system-x86_64 here: not compared\n");
 	measure(runs);
-	err = bench_report(out, "start", title, row, make_rows(row, what, runs));
+	make_rows(&table, runs);
+	err = bench_report(out, "start", title, table.row, table.n);
 	free(out);
 	return err ? 1 : 0;
 }

@@ -26,11 +26,11 @@
 
 #include "devices/fuse/session.h"
 
-#define BUF_LEN     (1024 * 1024 + 64 * 1024)
-#define EXIT_SETUP  125
-#define THREADS_MAX 64
+#define BUF_LEN      (1024 * 1024 + 64 * 1024)
+#define EXIT_SETUP   125
+#define THREADS_MAX  64
 #define SMALL_PIECES 256 /* that many pieces of one byte first, then pieces of ODD_LEN */
-#define ODD_LEN     4093
+#define ODD_LEN      4093
 
 struct server {
 	struct fuse_session *session;

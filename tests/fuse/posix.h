@@ -37,7 +37,7 @@ void posix_check(bool ok, const char *file, int line, const char *text);
 void posix_skip(const char *why) __attribute__((noreturn));
 
 /* Value, or -1 and the errno. */
-#define DO(call)    posix_note(#call, (long)(call))
+#define DO(call) posix_note(#call, (long)(call))
 /* For calls whose good value differs from run to run: descriptors, byte counts of no interest. */
 #define DO_FD(call) posix_fd(#call, (int)(call))
 #define CHECK(cond) posix_check((cond), __FILE__, __LINE__, #cond)

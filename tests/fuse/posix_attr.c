@@ -49,14 +49,14 @@ static bool later(struct timespec a, struct timespec b)
 }
 
 /* Which of mtime and ctime a call moves on. */
-#define MOVES(name, call)                                                                        \
-	do {                                                                                     \
-		struct stat was = stat_of(name), is;                                             \
-		usleep(20000);                                                                   \
-		CHECK((call) >= 0);                                                              \
-		is = stat_of(name);                                                              \
+#define MOVES(name, call)                                                                         \
+	do {                                                                                      \
+		struct stat was = stat_of(name), is;                                              \
+		usleep(20000);                                                                    \
+		CHECK((call) >= 0);                                                               \
+		is = stat_of(name);                                                               \
 		posix_note_text("%s: mtime %d ctime %d\n", #call, later(is.st_mtim, was.st_mtim), \
-				later(is.st_ctim, was.st_ctim));                                 \
+				later(is.st_ctim, was.st_ctim));                                  \
 	} while (0)
 
 static void times_move(void)
@@ -196,12 +196,8 @@ static void device_nodes(void)
 }
 
 const struct posix_case posix_attr_cases[] = {
-	{ "times-set", times_set },
-	{ "times-move", times_move },
-	{ "xattr-basic", xattr_basic },
-	{ "xattr-user", xattr_user },
-	{ "inode-numbers", inode_numbers },
-	{ "statx-fields", statx_fields },
-	{ "device-nodes", device_nodes },
-	{ 0 },
+	{ "times-set", times_set },         { "times-move", times_move },
+	{ "xattr-basic", xattr_basic },     { "xattr-user", xattr_user },
+	{ "inode-numbers", inode_numbers }, { "statx-fields", statx_fields },
+	{ "device-nodes", device_nodes },   { 0 },
 };

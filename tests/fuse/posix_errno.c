@@ -278,8 +278,10 @@ static void errno_limits(void)
 
 static void errno_names(void)
 {
-	static const char *const odd[] = { "a b", "new\nline", "\xff\xfe", "...", ".x", "-rf",
-					   "\xc3\xa9\xe2\x82\xac", "a\\b", "*?[", "\x01" };
+	static const char *const odd[] = {
+		"a b",  "new\nline", "\xff\xfe", "...", ".x", "-rf", "\xc3\xa9\xe2\x82\xac",
+		"a\\b", "*?[",       "\x01"
+	};
 
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
 		DO_FD(open(odd[i], O_RDWR | O_CREAT | O_EXCL, 0644));

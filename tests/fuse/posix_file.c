@@ -117,9 +117,9 @@ static void tmpfile_life(void)
 
 static void data_sizes(void)
 {
-	static const size_t sizes[] = { 1,	 2,	  4095,	   4096,	4097,	     65536,
-					131071,	 131073,  MIB - 1, MIB,		MIB + 1,     2091999,
-					2 * MIB, 2 * MIB + 1 };
+	static const size_t sizes[] = { 1,       2,       4095,    4096,       4097,
+					65536,   131071,  131073,  MIB - 1,    MIB,
+					MIB + 1, 2091999, 2 * MIB, 2 * MIB + 1 };
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		size_t len = sizes[i];

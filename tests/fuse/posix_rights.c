@@ -100,11 +100,11 @@ static void setid_matrix(void)
 		void (*fn)(void);
 		bool root_only;
 	} how[] = {
-		{ "append", do_append, false },	      { "truncate", do_truncate, false },
+		{ "append", do_append, false },       { "truncate", do_truncate, false },
 		{ "ftruncate", do_ftruncate, false }, { "O_TRUNC", do_open_trunc, false },
 		{ "fallocate", do_fallocate, false }, { "copy", do_copy, false },
-		{ "read", do_read, false },	      { "utimes", do_utimes, false },
-		{ "chown", do_chown, true },	      { "chmod", do_chmod, true },
+		{ "read", do_read, false },           { "utimes", do_utimes, false },
+		{ "chown", do_chown, true },          { "chmod", do_chmod, true },
 	};
 	/*
 	 * No set-group-id bit without group execution: since 6.2 local file systems drop that, too, from

@@ -9,11 +9,11 @@ $(B)/fuse/mount: $(B)/tests/fuse/mount.o $(B)/libheddle.a
 # Clients of the mount, never instrumented; posix is static so that it also runs in a guest.
 $(B)/fuse/posix: $(FUSE_POSIX) tests/fuse/posix.h
 	@mkdir -p $(@D)
-	gcc -static -std=gnu11 -O2 -g $(WARN) $(WERROR) -D_GNU_SOURCE -I. -o $@ $(FUSE_POSIX)
+	$(CC) -static -std=gnu11 -O2 -g $(WARN) $(WERROR) -D_GNU_SOURCE -I. -o $@ $(FUSE_POSIX)
 
 $(B)/fuse/stress $(B)/fuse/swap: $(B)/fuse/%: tests/fuse/%.c
 	@mkdir -p $(@D)
-	gcc -static -std=gnu11 -O2 -g $(WARN) $(WERROR) -D_GNU_SOURCE -I. -o $@ $< -pthread
+	$(CC) -static -std=gnu11 -O2 -g $(WARN) $(WERROR) -D_GNU_SOURCE -I. -o $@ $< -pthread
 
 .PHONY: fuse-tests check-fuse
 fuse-tests: $(B)/fuse/mount $(B)/fuse/posix $(B)/fuse/stress $(B)/fuse/swap

@@ -75,9 +75,8 @@ static uint32_t pick(struct worker *w, uint32_t n)
 static const char *name_of(unsigned i)
 {
 	static const char names[NAMES][12] = {
-		"a",  "b",  "c",  "d",  "e",  "f",  "long-name-1", "h",
-		"i",  "j",  "k",  "l",  "m",  "n",  "long-name-2", "p",
-		"q",  "r",  "s",  "t",  "u",  "v",  "w",	   "x",
+		"a", "b", "c",           "d", "e", "f", "long-name-1", "h", "i", "j", "k", "l",
+		"m", "n", "long-name-2", "p", "q", "r", "s",           "t", "u", "v", "w", "x",
 	};
 
 	return names[i];
@@ -453,7 +452,21 @@ static void shared_use(struct worker *w)
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
-enum { CREATE, WRITE, APPEND, TRUNCATE, MAP, PUNCH, COPY, UNLINK, RENAME, LINK, XATTR, CHECK, N_FILE };
+enum {
+	CREATE,
+	WRITE,
+	APPEND,
+	TRUNCATE,
+	MAP,
+	PUNCH,
+	COPY,
+	UNLINK,
+	RENAME,
+	LINK,
+	XATTR,
+	CHECK,
+	N_FILE
+};
 
 static void step_file(struct worker *w, unsigned kind, unsigned i, unsigned j)
 {
@@ -485,9 +498,9 @@ static void step_file(struct worker *w, unsigned kind, unsigned i, unsigned j)
 
 static void step(struct worker *w)
 {
-	static const char *const words[] = { "create", "write",  "append", "truncate",
-					     "map",    "punch",  "copy",   "unlink",
-					     "rename", "link",   "xattr",  "check" };
+	static const char *const words[] = { "create", "write", "append", "truncate",
+					     "map",    "punch", "copy",   "unlink",
+					     "rename", "link",  "xattr",  "check" };
 	unsigned kind = pick(w, N_FILE + 4), i = pick(w, NAMES), j = pick(w, NAMES);
 
 	w->doing = kind < N_FILE ? words[kind] : "other";

@@ -142,10 +142,23 @@ static uint64_t take_id(struct input *in, const uint64_t *known, unsigned n)
 
 static void put_name(struct input *in)
 {
-	static const char *const names[] = { "f",  "d",	  "g",	     "l",     "p",
-					     "n1", "n2",  "..",	     ".",     "",
-					     "/",  "a/b", "user.a",  "d/g",   "../outside",
-					     "security.capability", "system.posix_acl_access",
+	static const char *const names[] = { "f",
+					     "d",
+					     "g",
+					     "l",
+					     "p",
+					     "n1",
+					     "n2",
+					     "..",
+					     ".",
+					     "",
+					     "/",
+					     "a/b",
+					     "user.a",
+					     "d/g",
+					     "../outside",
+					     "security.capability",
+					     "system.posix_acl_access",
 					     "trusted.x" };
 	static const char long_name[256] = { 0 };
 	uint8_t x = (uint8_t)take(in, 1);

@@ -60,8 +60,8 @@ if kernel=$(kernel $k); then
 	expect "a panic that does not reboot gives 123 all the same" 123
 	run initfail 120 -k "$kernel" -c 1 -m 512 --init /bin/false --console none
 	expect "an init that ends panics the kernel: 123" 123
-	if pgrep -x heddle >/dev/null; then
-		fail "no process is left" "$(pgrep -ax heddle)"
+	if pgrep -s 0 -x heddle >/dev/null; then
+		fail "no process is left" "$(pgrep -s 0 -ax heddle)"
 	else
 		pass "no process is left"
 	fi

@@ -12,13 +12,16 @@
  */
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/kvm.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/reboot.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -417,6 +420,31 @@ static void accept_run(int listener)
 	close(conn);
 }
 
+/*
+ * KVM patches kernel code when the first VM comes and the last one goes, and when the first or last local
+ * APIC is switched off; the emulator now and then goes on with the code as it was, and this host dies.  One
+ * idle VM, kept for ever, with a vCPU whose APIC is off in software, one whose APIC is off in hardware,
+ * and another VM's vCPU without one, keeps all of these from changing.
+ */
+static void hold_kvm(void)
+{
+	int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+	int vm = kvm < 0 ? -1 : ioctl(kvm, KVM_CREATE_VM, 0);
+	int bare = kvm < 0 ? -1 : ioctl(kvm, KVM_CREATE_VM, 0);
+	struct kvm_sregs sregs;
+	int off;
+
+	if (vm < 0 || bare < 0 || ioctl(vm, KVM_CREATE_IRQCHIP, 0) < 0)
+		return;
+	(void)ioctl(bare, KVM_CREATE_VCPU, 0);
+	(void)ioctl(vm, KVM_CREATE_VCPU, 0);
+	off = ioctl(vm, KVM_CREATE_VCPU, 1);
+	if (off >= 0 && ioctl(off, KVM_GET_SREGS, &sregs) == 0) {
+		sregs.apic_base &= ~(1ULL << 11); /* APIC global enable */
+		(void)ioctl(off, KVM_SET_SREGS, &sregs);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct signalfd_siginfo info;
@@ -441,6 +469,7 @@ int main(int argc, char **argv)
 		power_off("cannot listen");
 	raise_limits();
 	set_environment();
+	hold_kvm();
 	printf("testbed: ready\n");
 	for (;;) {
 		struct pollfd p[] = {

@@ -130,8 +130,7 @@ static inline ssize_t send_raw(struct client *c)
 {
 	unsigned half = ARRAY_SIZE(c->iov) / 2;
 	struct cursor in = cursor_of(c->iov, cut(c, c->iov, c->in, c->in_len));
-	struct cursor out =
-		cursor_of(c->iov + half, cut(c, c->iov + half, c->out, c->out_room));
+	struct cursor out = cursor_of(c->iov + half, cut(c, c->iov + half, c->out, c->out_room));
 
 	c->out_len = fuse_serve(c->s, c->w, &in, &out);
 	return c->out_len;

@@ -111,8 +111,8 @@ END_TEST
 
 START_TEST(unknown_opcodes)
 {
-	static const uint32_t unknown[] = { 0,  7,  19, FUSE_BMAP, FUSE_GETLK, FUSE_POLL,
-					    54, 99, 4096, UINT32_MAX };
+	static const uint32_t unknown[] = { 0,         7,  19, FUSE_BMAP, FUSE_GETLK,
+					    FUSE_POLL, 54, 99, 4096,      UINT32_MAX };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(unknown); i++)
 		ck_assert_int_eq(call(&c, unknown[i], FUSE_ROOT_ID, NULL, 0, NULL), -ENOSYS);
@@ -282,7 +282,7 @@ static int rc_of_name(uint32_t opcode, const char *name)
 
 START_TEST(crafted_names)
 {
-	static const uint32_t named[] = { FUSE_LOOKUP, FUSE_MKNOD, FUSE_MKDIR,  FUSE_CREATE,
+	static const uint32_t named[] = { FUSE_LOOKUP, FUSE_MKNOD,  FUSE_MKDIR, FUSE_CREATE,
 					  FUSE_LINK,   FUSE_UNLINK, FUSE_RMDIR, FUSE_SYMLINK };
 	static const char *const bad[] = { "", ".", "..", "/", "a/b", "../x", "a/", "/etc" };
 	char longest[300];
@@ -335,10 +335,10 @@ static void setup_readonly(void)
 START_TEST(readonly_changes_nothing)
 {
 	static const uint32_t changes[] = {
-		FUSE_SETATTR, FUSE_SYMLINK,   FUSE_MKNOD,	FUSE_MKDIR,
-		FUSE_UNLINK,  FUSE_RMDIR,     FUSE_RENAME,	FUSE_LINK,
+		FUSE_SETATTR, FUSE_SYMLINK,   FUSE_MKNOD,       FUSE_MKDIR,
+		FUSE_UNLINK,  FUSE_RMDIR,     FUSE_RENAME,      FUSE_LINK,
 		FUSE_WRITE,   FUSE_SETXATTR,  FUSE_REMOVEXATTR, FUSE_CREATE,
-		FUSE_RENAME2, FUSE_FALLOCATE, FUSE_TMPFILE,	FUSE_COPY_FILE_RANGE,
+		FUSE_RENAME2, FUSE_FALLOCATE, FUSE_TMPFILE,     FUSE_COPY_FILE_RANGE,
 	};
 	char zeros[104] = { 0 };
 	uint64_t node, fh;

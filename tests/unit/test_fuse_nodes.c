@@ -152,8 +152,9 @@ END_TEST
 
 START_TEST(forged_ids)
 {
-	static const uint64_t ids[] = { 0, 2, 64, 128, UINT32_MAX, (uint64_t)1 << 32,
-					(uint64_t)1 << 63, UINT64_MAX };
+	static const uint64_t ids[] = {
+		0, 2, 64, 128, UINT32_MAX, (uint64_t)1 << 32, (uint64_t)1 << 63, UINT64_MAX
+	};
 	char zeros[104] = { 0 };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(ids); i++) {
@@ -174,17 +175,16 @@ START_TEST(many_nodes)
 {
 	enum { N = 5000 };
 	static uint64_t node[N];
-	unsigned before = count_fds();
+	unsigned before = count_fds(), n;
 	struct rlimit rl;
 
 	getrlimit(RLIMIT_NOFILE, &rl);
-	if (rl.rlim_max < N + 200)
-		return;
+	n = MIN(N, (unsigned)MIN(rl.rlim_max, 1 << 20) / 2);
 	rl.rlim_cur = rl.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &rl);
 	client_stop(&c);
 	setup();
-	for (unsigned i = 0; i < N; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		struct fuse_mknod_in in = { .mode = S_IFREG | 0644 };
 		char name[16];
 
@@ -192,14 +192,14 @@ START_TEST(many_nodes)
 		ck_assert_int_eq(CALL(&c, FUSE_MKNOD, FUSE_ROOT_ID, in, name), 0);
 		node[i] = ((struct fuse_entry_out *)body(&c))->nodeid;
 	}
-	ck_assert_uint_eq(count_fds(), before + N);
-	for (unsigned i = 0; i < N; i++) {
+	ck_assert_uint_eq(count_fds(), before + n);
+	for (unsigned i = 0; i < n; i++) {
 		char name[16];
 
 		snprintf(name, sizeof(name), "f%u", i);
 		ck_assert_uint_eq(lookup(&c, FUSE_ROOT_ID, name, NULL), node[i]);
 	}
-	for (unsigned i = 0; i < N; i++)
+	for (unsigned i = 0; i < n; i++)
 		forget(&c, node[i], 2);
 	ck_assert_uint_eq(count_fds(), before);
 }
@@ -250,8 +250,9 @@ END_TEST
 
 START_TEST(numbers_of_domains_differ)
 {
-	static const uint64_t inos[] = { 1, 2, 12345, ((uint64_t)1 << 48) - 1, (uint64_t)1 << 48,
-					 UINT64_MAX };
+	static const uint64_t inos[] = {
+		1, 2, 12345, ((uint64_t)1 << 48) - 1, (uint64_t)1 << 48, UINT64_MAX
+	};
 	static const uint32_t domains[] = { 0, 1, 2, 1023, DOMAIN_UNKNOWN };
 	enum { N = ARRAY_SIZE(inos) * ARRAY_SIZE(domains) };
 	uint64_t seen[N];
@@ -279,8 +280,8 @@ START_TEST(mounts_below_the_share)
 {
 	uint64_t root;
 
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-		return;
+	ck_assert_int_eq(unshare(CLONE_NEWNS), 0);
+	ck_assert_int_eq(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
 	client_stop(&c);
 	setup();
 	ck_assert_int_eq(mkdir(host(&c, "a"), 0755), 0);
@@ -403,7 +404,10 @@ static Suite *suite(void)
 	tcase_add_test(t, deleted_file_keeps_its_node);
 	tcase_add_test(t, descriptors_run_out);
 	tcase_add_test(t, numbers_of_domains_differ);
-	tcase_add_test(t, mounts_below_the_share);
+	if (geteuid() == 0)
+		tcase_add_test(t, mounts_below_the_share);
+	else
+		printf("skipped: 1, mounts take root\n");
 	tcase_add_test(t, queues_race);
 	suite_add_tcase(s, t);
 	return s;

@@ -17,11 +17,6 @@ static void teardown(void)
 	client_stop(&c);
 }
 
-static bool is_root(void)
-{
-	return geteuid() == 0;
-}
-
 /* --- read and write --------------------------------------------------------------------------- */
 
 START_TEST(read_and_write)
@@ -108,11 +103,9 @@ START_TEST(device_numbers)
 		unsigned major, minor;
 	} dev[] = { { 1, 3 }, { 8, 17 }, { 254, 255 }, { 259, 70000 }, { 4095, 1048575 } };
 
-	if (!is_root())
-		return;
 	for (unsigned i = 0; i < ARRAY_SIZE(dev); i++) {
-		uint32_t rdev = (dev[i].minor & 0xff) | dev[i].major << 8 |
-				(dev[i].minor & ~0xffu) << 12;
+		uint32_t rdev =
+			(dev[i].minor & 0xff) | dev[i].major << 8 | (dev[i].minor & ~0xffu) << 12;
 		struct fuse_mknod_in in = { .mode = S_IFBLK | 0600, .rdev = rdev };
 		char name[8];
 
@@ -441,7 +434,10 @@ static void add_operations(Suite *s)
 	tcase_add_test(t, write_claims_more_than_it_brings);
 	tcase_add_test(t, handles_keep_their_access);
 	tcase_add_test(t, append);
-	tcase_add_test(t, device_numbers);
+	if (geteuid() == 0)
+		tcase_add_test(t, device_numbers);
+	else
+		printf("skipped: 1, device nodes take root\n");
 	tcase_add_test(t, statx_answers);
 	tcase_add_test(t, times_are_set);
 	tcase_add_test(t, listings);
