@@ -50,7 +50,7 @@ else
 $(error CONFIG=$(CONFIG): release, clang, asan, tsan, fuzz or coverage)
 endif
 
-LIBS    := $(shell pkg-config --libs libkmod libzstd liblzma zlib) -pthread
+LIBS    := $(shell pkg-config --libs libzstd liblzma zlib) -pthread
 CFLAGS  += -std=gnu11 $(OPT) $(WARN) $(WERROR) $(HARDEN) $(SAN)
 CPPFLAGS += -D_GNU_SOURCE -DHEDDLE_VERSION='"$(VERSION)"' -I. -I$(B)
 LDFLAGS += $(LDHARD) $(SAN) -pthread
@@ -107,7 +107,7 @@ $(B)/agent: $(AGENT_SRC) $(wildcard guest-images/init/*.h)
 $(B)/vmm/agent_image.o: $(B)/agent
 
 # ACPI: static tables compiled by iasl.
-$(B)/%.aml: arch/x86/%.asl
+$(B)/%.aml: arch/x86/%.asl arch/x86/layout.h
 	@mkdir -p $(@D)
 	@$(SAY) IASL $@
 	$(Q)iasl -ve -p $(@:.aml=) $< >/dev/null

@@ -295,7 +295,7 @@ static int dev_start_thread(struct virtio_dev *d, struct iothread *t,
 	memcpy(name, t->name, sizeof(name));
 	t->on_start = on_start;
 	t->ctx = d;
-	return iothread_start(t, name);
+	return iothread_begin(t, name);
 }
 
 int virtio_dev_launch(struct virtio_dev *d, int (*on_start)(struct iothread *t))
@@ -318,6 +318,11 @@ int virtio_dev_launch(struct virtio_dev *d, int (*on_start)(struct iothread *t))
 	}
 	for (unsigned i = 0; i < d->n_threads && !err; i++)
 		err = dev_start_thread(d, &d->thread[i], on_start);
+	for (unsigned i = 0; i < d->n_threads; i++) {
+		int failed = iothread_begun(&d->thread[i]);
+
+		err = err ? err : failed;
+	}
 	if (err)
 		virtio_dev_shutdown(d);
 	return err;

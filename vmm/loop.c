@@ -120,7 +120,16 @@ static int iothread_spawn(struct iothread *t)
 	return -err;
 }
 
-int iothread_start(struct iothread *t, const char *name)
+static void iothread_free(struct iothread *t)
+{
+	t->started = false;
+	sem_destroy(&t->done);
+	pthread_mutex_destroy(&t->call_lock);
+	close(t->mail.fd);
+	loop_destroy(&t->loop);
+}
+
+int iothread_begin(struct iothread *t, const char *name)
 {
 	int err;
 
@@ -132,29 +141,37 @@ int iothread_start(struct iothread *t, const char *name)
 	t->mail = (struct watch){ .fd = eventfd(0, EFD_CLOEXEC), .ready = iothread_mail };
 	if (t->mail.fd < 0) {
 		err = -errno;
-		goto destroy_loop;
+		loop_destroy(&t->loop);
+		return err;
 	}
 	sem_init(&t->done, 0, 0);
 	pthread_mutex_init(&t->call_lock, NULL);
 	err = loop_watch(&t->loop, &t->mail, EPOLLIN);
+	if (!err)
+		err = iothread_spawn(t);
 	if (err)
-		goto close_mail;
-	err = iothread_spawn(t);
-	if (err)
-		goto close_mail;
-	iothread_wait(t);
-	err = t->result;
-	if (err) {
-		pthread_join(t->thread, NULL);
-		goto close_mail;
-	}
-	t->started = true;
-	return 0;
-close_mail:
-	close(t->mail.fd);
-destroy_loop:
-	loop_destroy(&t->loop);
+		iothread_free(t);
+	t->started = !err;
 	return err;
+}
+
+int iothread_begun(struct iothread *t)
+{
+	if (!t->started)
+		return 0;
+	iothread_wait(t);
+	if (t->result) {
+		pthread_join(t->thread, NULL);
+		iothread_free(t);
+	}
+	return t->result;
+}
+
+int iothread_start(struct iothread *t, const char *name)
+{
+	int err = iothread_begin(t, name);
+
+	return err ? err : iothread_begun(t);
 }
 
 int iothread_call(struct iothread *t, int (*fn)(void *arg), void *arg)
@@ -188,9 +205,5 @@ void iothread_stop(struct iothread *t)
 		return;
 	iothread_call(t, iothread_end, t);
 	pthread_join(t->thread, NULL);
-	t->started = false;
-	sem_destroy(&t->done);
-	pthread_mutex_destroy(&t->call_lock);
-	close(t->mail.fd);
-	loop_destroy(&t->loop);
+	iothread_free(t);
 }

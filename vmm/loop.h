@@ -66,6 +66,13 @@ struct iothread {
  */
 int iothread_start(struct iothread *t, const char *name);
 
+/*
+ * The same in two steps, so that many threads start at a time: iothread_begin does not wait for the
+ * thread; iothread_begun does, once, and returns on_start's error.  Harmless where nothing began.
+ */
+int iothread_begin(struct iothread *t, const char *name);
+int iothread_begun(struct iothread *t);
+
 /* Run fn(arg) on t, wait, return its result.  Not from t itself.  Before start or after stop: runs
  * fn in the caller. */
 int iothread_call(struct iothread *t, int (*fn)(void *arg), void *arg);

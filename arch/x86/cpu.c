@@ -183,25 +183,13 @@ static int set_lapic(struct vcpu *v)
 	return x86_ioctl(v->fd, KVM_SET_LAPIC, &l);
 }
 
-/* One at a time: a KVM that does not know one is no reason to lose the others. */
-union one_msr {
-	struct kvm_msrs list;
-	uint8_t room[sizeof(struct kvm_msrs) + sizeof(struct kvm_msr_entry)];
-};
-
-static void set_msr(struct vcpu *v, uint32_t index, uint64_t value)
-{
-	union one_msr m = { .list = { .nmsrs = 1 } };
-
-	m.list.entries[0] = (struct kvm_msr_entry){ .index = index, .data = value };
-	if (x86_ioctl(v->fd, KVM_SET_MSRS, &m) != 1)
-		log_debug("vcpu%u: KVM did not take MSR 0x%" PRIx32, v->index, index);
-}
-
 /* The bits KVM itself wants set (no PEBS, no BTS) are kept. */
 static uint64_t misc_enable(struct vcpu *v)
 {
-	union one_msr m = { .list = { .nmsrs = 1 } };
+	union {
+		struct kvm_msrs list;
+		uint8_t room[sizeof(struct kvm_msrs) + sizeof(struct kvm_msr_entry)];
+	} m = { .list = { .nmsrs = 1 } };
 
 	m.list.entries[0].index = MSR_MISC_ENABLE;
 	if (x86_ioctl(v->fd, KVM_GET_MSRS, &m) != 1)
@@ -209,21 +197,48 @@ static uint64_t misc_enable(struct vcpu *v)
 	return m.list.entries[0].data | MISC_ENABLE_FAST_STRING;
 }
 
-/* What firmware would have set, and no trace of a kernel that ran before. */
+/*
+ * What firmware would have set, and no trace of a kernel that ran before.  KVM stops at the first
+ * one it does not know; that is no reason to lose those behind it.
+ */
 static void set_msrs(struct vcpu *v)
 {
-	static const uint32_t zero[] = {
-		MSR_SYSENTER_CS, MSR_SYSENTER_ESP, MSR_SYSENTER_EIP, MSR_STAR, MSR_LSTAR, MSR_CSTAR,
-		MSR_SYSCALL_MASK, MSR_KERNEL_GS_BASE, MSR_TSC_DEADLINE, MSR_KVM_SYSTEM_TIME_NEW,
-		MSR_KVM_WALL_CLOCK_NEW, MSR_KVM_ASYNC_PF_EN, MSR_KVM_STEAL_TIME, MSR_KVM_PV_EOI_EN,
+	const struct kvm_msr_entry want[] = {
+		{ .index = MSR_SYSENTER_CS },
+		{ .index = MSR_SYSENTER_ESP },
+		{ .index = MSR_SYSENTER_EIP },
+		{ .index = MSR_STAR },
+		{ .index = MSR_LSTAR },
+		{ .index = MSR_CSTAR },
+		{ .index = MSR_SYSCALL_MASK },
+		{ .index = MSR_KERNEL_GS_BASE },
+		{ .index = MSR_TSC_DEADLINE },
+		{ .index = MSR_KVM_SYSTEM_TIME_NEW },
+		{ .index = MSR_KVM_WALL_CLOCK_NEW },
+		{ .index = MSR_KVM_ASYNC_PF_EN },
+		{ .index = MSR_KVM_STEAL_TIME },
+		{ .index = MSR_KVM_PV_EOI_EN },
+		{ .index = MSR_MISC_ENABLE, .data = misc_enable(v) },
+		{ .index = MSR_PAT, .data = PAT_RESET },
+		/* All memory write-back; device areas get their type from page attributes. */
+		{ .index = MSR_MTRR_DEF_TYPE, .data = MTRR_ENABLE | MTRR_WRITE_BACK },
 	};
+	union {
+		struct kvm_msrs list;
+		uint8_t room[sizeof(struct kvm_msrs) + sizeof(want)];
+	} m = { .list = { 0 } };
 
-	for (unsigned i = 0; i < ARRAY_SIZE(zero); i++)
-		set_msr(v, zero[i], 0);
-	set_msr(v, MSR_MISC_ENABLE, misc_enable(v));
-	set_msr(v, MSR_PAT, PAT_RESET);
-	/* All memory write-back; device areas get their type from page attributes. */
-	set_msr(v, MSR_MTRR_DEF_TYPE, MTRR_ENABLE | MTRR_WRITE_BACK);
+	for (uint32_t at = 0; at < ARRAY_SIZE(want); at++) {
+		int taken;
+
+		m.list.nmsrs = ARRAY_SIZE(want) - at;
+		memcpy(m.list.entries, want + at, m.list.nmsrs * sizeof(want[0]));
+		taken = x86_ioctl(v->fd, KVM_SET_MSRS, &m);
+		at += taken > 0 ? (uint32_t)taken : 0;
+		if (at < ARRAY_SIZE(want))
+			log_debug("vcpu%u: KVM did not take MSR 0x%" PRIx32, v->index,
+				  want[at].index);
+	}
 }
 
 static int set_rest(struct vcpu *v)

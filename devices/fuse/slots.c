@@ -11,7 +11,6 @@
 int slots_init(struct slots *t, size_t size)
 {
 	t->size = size;
-	/* Large enough to come from the kernel as untouched zero pages: costs what is used. */
 	t->shard = calloc(SLOT_SHARDS, sizeof(*t->shard));
 	if (!t->shard)
 		return -ENOMEM;
@@ -25,12 +24,23 @@ void slots_destroy(struct slots *t)
 	for (unsigned i = 0; t->shard && i < SLOT_SHARDS; i++) {
 		struct slot_shard *shard = &t->shard[i];
 
-		for (uint32_t n = 0; n < shard->made; n += SLOTS_PER_CHUNK)
-			free(atomic_load(&shard->chunk[n / SLOTS_PER_CHUNK]));
+		for (unsigned k = 0; k < SLOT_CHUNKS; k++)
+			free(atomic_load(&shard->chunk[k]));
 		pthread_mutex_destroy(&shard->lock);
 	}
 	free(t->shard);
 	t->shard = NULL;
+}
+
+/* Chunk k holds SLOTS_PER_CHUNK << k slots, from this number on. */
+static uint32_t chunk_start(unsigned k)
+{
+	return SLOTS_PER_CHUNK * ((1u << k) - 1);
+}
+
+static unsigned chunk_of(uint32_t number)
+{
+	return 31 - (unsigned)__builtin_clz(number / SLOTS_PER_CHUNK + 1);
 }
 
 /* The slot of an index, or NULL when it was never made. */
@@ -38,32 +48,33 @@ static struct slot *slots_at(struct slots *t, uint32_t index)
 {
 	struct slot_shard *shard = &t->shard[slot_shard_of(index)];
 	uint32_t number = index / SLOT_SHARDS;
+	unsigned k = chunk_of(number);
 	char *chunk;
 
-	if (number / SLOTS_PER_CHUNK >= SLOT_CHUNKS)
+	if (k >= SLOT_CHUNKS)
 		return NULL;
 	/* Pairs with the release in slots_grow: the zeroed chunk is seen before its address. */
-	chunk = atomic_load_explicit(&shard->chunk[number / SLOTS_PER_CHUNK], memory_order_acquire);
+	chunk = atomic_load_explicit(&shard->chunk[k], memory_order_acquire);
 	if (!chunk)
 		return NULL;
-	return (struct slot *)(void *)(chunk + (size_t)(number % SLOTS_PER_CHUNK) * t->size);
+	return (struct slot *)(void *)(chunk + (size_t)(number - chunk_start(k)) * t->size);
 }
 
 static struct slot *slots_grow(struct slots *t, unsigned at)
 {
 	struct slot_shard *shard = &t->shard[at];
 	uint32_t number = shard->made;
+	unsigned k = chunk_of(number);
 	struct slot *slot;
 
-	if (number / SLOTS_PER_CHUNK >= SLOT_CHUNKS)
+	if (k >= SLOT_CHUNKS)
 		return NULL;
-	if (number % SLOTS_PER_CHUNK == 0) {
-		char *chunk = calloc(SLOTS_PER_CHUNK, t->size);
+	if (number == chunk_start(k)) {
+		char *chunk = calloc((size_t)SLOTS_PER_CHUNK << k, t->size);
 
 		if (!chunk)
 			return NULL;
-		atomic_store_explicit(&shard->chunk[number / SLOTS_PER_CHUNK], chunk,
-				      memory_order_release);
+		atomic_store_explicit(&shard->chunk[k], chunk, memory_order_release);
 	}
 	shard->made++;
 	slot = slots_at(t, number * SLOT_SHARDS + at);

@@ -24,8 +24,8 @@
 #include <stdint.h>
 
 #define SLOT_SHARDS     64 /* power of two; low bits of an index */
-#define SLOTS_PER_CHUNK 64
-#define SLOT_CHUNKS     8192 /* per shard; 33 million objects in all */
+#define SLOTS_PER_CHUNK 64 /* in a shard's first; each further one is twice as long */
+#define SLOT_CHUNKS     13 /* per shard; 33 million objects in all */
 
 struct slot {
 	_Atomic uint64_t state; /* generation << 32 | pins */

@@ -173,57 +173,122 @@ static void put_name(struct input *in)
 		put("", 1);
 }
 
-/* The body: zeros, then ids and raw bytes over it at places of the input's choice. */
-static void put_body(struct input *in)
+/* What a request of each kind looks like when it is in order. */
+struct shape {
+	uint8_t opcode, len;
+	int8_t fh_at, node_at, size_at; /* places in the body; -1: none */
+	uint8_t names;
+};
+
+#define LEN(name) sizeof(struct fuse_##name##_in)
+
+static const struct shape shapes[] = {
+	{ FUSE_LOOKUP, 0, -1, -1, -1, 1 },
+	{ FUSE_LOOKUP, 0, -1, -1, -1, 1 },
+	{ FUSE_FORGET, LEN(forget), -1, -1, 0, 0 },
+	{ FUSE_BATCH_FORGET, LEN(batch_forget) + 16, -1, 8, 0, 0 },
+	{ FUSE_GETATTR, LEN(getattr), 8, -1, -1, 0 },
+	{ FUSE_STATX, LEN(statx), 8, -1, -1, 0 },
+	{ FUSE_SETATTR, LEN(setattr), 8, -1, 16, 0 },
+	{ FUSE_READLINK, 0, -1, -1, -1, 0 },
+	{ FUSE_SYMLINK, 0, -1, -1, -1, 2 },
+	{ FUSE_MKNOD, LEN(mknod), -1, -1, -1, 1 },
+	{ FUSE_MKDIR, LEN(mkdir), -1, -1, -1, 1 },
+	{ FUSE_UNLINK, 0, -1, -1, -1, 1 },
+	{ FUSE_RMDIR, 0, -1, -1, -1, 1 },
+	{ FUSE_RENAME, LEN(rename), -1, 0, -1, 2 },
+	{ FUSE_RENAME2, LEN(rename2), -1, 0, -1, 2 },
+	{ FUSE_LINK, LEN(link), -1, 0, -1, 1 },
+	{ FUSE_OPEN, LEN(open), -1, -1, -1, 0 },
+	{ FUSE_OPENDIR, LEN(open), -1, -1, -1, 0 },
+	{ FUSE_READ, LEN(read), 0, -1, 16, 0 },
+	{ FUSE_READDIR, LEN(read), 0, -1, 16, 0 },
+	{ FUSE_READDIRPLUS, LEN(read), 0, -1, 16, 0 },
+	{ FUSE_WRITE, LEN(write), 0, -1, 16, 0 },
+	{ FUSE_STATFS, 0, -1, -1, -1, 0 },
+	{ FUSE_RELEASE, LEN(release), 0, -1, -1, 0 },
+	{ FUSE_RELEASEDIR, LEN(release), 0, -1, -1, 0 },
+	{ FUSE_FLUSH, LEN(flush), 0, -1, -1, 0 },
+	{ FUSE_FSYNC, LEN(fsync), 0, -1, -1, 0 },
+	{ FUSE_FSYNCDIR, LEN(fsync), 0, -1, -1, 0 },
+	{ FUSE_SYNCFS, LEN(syncfs), -1, -1, -1, 0 },
+	{ FUSE_SETXATTR, WIRE_SETXATTR_IN_MIN, -1, -1, 0, 1 },
+	{ FUSE_GETXATTR, LEN(getxattr), -1, -1, 0, 1 },
+	{ FUSE_LISTXATTR, LEN(getxattr), -1, -1, 0, 0 },
+	{ FUSE_REMOVEXATTR, 0, -1, -1, -1, 1 },
+	{ FUSE_ACCESS, LEN(access), -1, -1, -1, 0 },
+	{ FUSE_CREATE, LEN(create), -1, -1, -1, 1 },
+	{ FUSE_CREATE, LEN(create), -1, -1, -1, 1 },
+	{ FUSE_TMPFILE, LEN(create), -1, -1, -1, 1 },
+	{ FUSE_FALLOCATE, LEN(fallocate), 0, -1, 16, 0 },
+	{ FUSE_LSEEK, LEN(lseek), 0, -1, 8, 0 },
+	{ FUSE_COPY_FILE_RANGE, LEN(copy_file_range), 0, -1, 40, 0 },
+	{ FUSE_COPY_FILE_RANGE_64, LEN(copy_file_range), 0, 24, 40, 0 },
+	{ FUSE_INIT, LEN(init), -1, -1, -1, 0 },
+	{ FUSE_DESTROY, 0, -1, -1, -1, 0 },
+	{ FUSE_INTERRUPT, LEN(interrupt), -1, -1, -1, 0 },
+	{ FUSE_IOCTL, LEN(ioctl), 0, -1, -1, 0 },
+	{ 54, 64, 0, -1, -1, 1 },
+};
+
+static void put_at(size_t at, uint64_t v, size_t len)
 {
-	size_t at = in_len, len = take(in, 1) % 129;
-	char zeros[128] = { 0 };
-	unsigned edits = (unsigned)take(in, 1) % 6;
-
-	put(zeros, len);
-	for (unsigned i = 0; i < edits && len >= 8; i++) {
-		uint8_t x = (uint8_t)take(in, 1);
-		size_t to = at + x % (len - 7);
-		uint64_t v;
-
-		if (x >= 192)
-			v = take_id(in, nodes, n_nodes);
-		else if (x >= 128)
-			v = take_id(in, handles, n_handles);
-		else
-			v = take(in, 8);
-		if (to + 8 <= in_len)
-			memcpy(in_buf + to, &v, 8);
-	}
+	if (at + len <= in_len)
+		memcpy(in_buf + at, &v, len);
 }
 
-static void build(struct input *in, uint32_t opcode)
+/* The body in order, then raw bytes over it at places of the input's choice. */
+static void put_body(struct input *in, const struct shape *k)
+{
+	uint8_t how = (uint8_t)take(in, 1);
+	size_t at = in_len;
+	char zeros[128] = { 0 };
+
+	put(zeros, k->len);
+	if (k->fh_at >= 0)
+		put_at(at + (size_t)k->fh_at, take_id(in, handles, n_handles), 8);
+	if (k->node_at >= 0)
+		put_at(at + (size_t)k->node_at, take_id(in, nodes, n_nodes), 8);
+	if (k->opcode == FUSE_COPY_FILE_RANGE)
+		put_at(at + 24, take_id(in, handles, n_handles), 8);
+	if (k->size_at >= 0)
+		put_at(at + (size_t)k->size_at, take(in, 2), 4);
+	for (unsigned i = 0; i < how % 4 && k->len > 0; i++) {
+		size_t to = take(in, 1) % k->len;
+
+		put_at(at + to, take(in, 4), 4);
+	}
+	if (how >= 240)
+		in_len = MIN(in_len, at + how % 16);
+}
+
+static void build(struct input *in, const struct shape *k)
 {
 	static const uint32_t ids[] = { 0, 0, 0, 1, 1000, 65534, UINT32_MAX };
-	struct fuse_in_header h = { .opcode = opcode, .unique = take(in, 2) };
-	uint8_t shape = (uint8_t)take(in, 1);
+	struct fuse_in_header h = { .opcode = k->opcode, .unique = take(in, 2) };
+	uint8_t how = (uint8_t)take(in, 1);
 	static const char data[2048] = "data";
 
 	h.nodeid = take_id(in, nodes, n_nodes);
-	h.uid = ids[take(in, 1) % ARRAY_SIZE(ids)];
-	h.gid = ids[take(in, 1) % ARRAY_SIZE(ids)];
+	h.uid = ids[(how & 7) % ARRAY_SIZE(ids)];
+	h.gid = ids[(how >> 3 & 7) % ARRAY_SIZE(ids)];
 	in_len = sizeof(h);
-	put_body(in);
-	for (int i = 0; i < (shape & 3); i++)
+	put_body(in, k);
+	for (int i = 0; i < k->names; i++)
 		put_name(in);
-	if (shape & 4)
+	if (k->opcode == FUSE_WRITE || k->opcode == FUSE_SETXATTR)
 		put(data, take(in, 2) % sizeof(data));
-	if (shape & 8) {
+	if (how & 64) {
 		uint64_t ext[3] = { take(in, 8), take(in, 8), take(in, 8) };
 
 		put(ext, sizeof(ext));
 		h.total_extlen = (uint16_t)take(in, 1) % 5;
 	}
 	h.len = (uint32_t)in_len;
-	if (shape & 16)
+	if (how & 128 && take(in, 1) % 4 == 0)
 		h.len += (uint32_t)take(in, 1) - 128;
 	memcpy(in_buf, &h, sizeof(h));
-	if (shape & 32)
+	if (how == 255)
 		in_len = MIN(in_len, take(in, 1));
 }
 
@@ -321,12 +386,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	n_nodes = n_handles = 0;
 	init();
 	for (int i = 0; i < REQUESTS && in.left > 0; i++) {
-		uint32_t opcode = (uint32_t)take(&in, 1) % 57;
+		const struct shape *k = &shapes[take(&in, 1) % ARRAY_SIZE(shapes)];
 		uint8_t x = (uint8_t)take(&in, 1);
-		size_t room = x & 4 ? take(&in, 1) : OUT_MAX;
+		size_t room = (x & 28) == 28 ? take(&in, 1) : OUT_MAX;
 
-		build(&in, opcode);
-		serve(opcode, room, pieces[x & 3]);
+		build(&in, k);
+		serve(k->opcode, room, pieces[x & 3]);
 		require(geteuid() == uid);
 	}
 	fuse_session_reset(session);
