@@ -50,7 +50,10 @@ else
 $(error CONFIG=$(CONFIG): release, clang, asan, tsan, fuzz or coverage)
 endif
 
-LIBS    := $(shell pkg-config --libs libzstd liblzma zlib) -pthread
+# The decompressors are linked statically where that is possible: three libraries less to load at start.
+comma   := ,
+STATIC  := $(filter /%,$(shell $(CC) -print-file-name=libzstd.a))
+LIBS    := $(if $(STATIC),-Wl$(comma)-Bstatic) -lzstd -llzma -lz $(if $(STATIC),-Wl$(comma)-Bdynamic) -pthread
 CFLAGS  += -std=gnu11 $(OPT) $(WARN) $(WERROR) $(HARDEN) $(SAN)
 CPPFLAGS += -D_GNU_SOURCE -DHEDDLE_VERSION='"$(VERSION)"' -I. -I$(B)
 LDFLAGS += $(LDHARD) $(SAN) -pthread

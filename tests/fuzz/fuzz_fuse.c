@@ -31,6 +31,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct fuse_session *session;
+static int home; /* libFuzzer's own paths are relative, and serving threads live elsewhere */
 static char base[64], share[80], outside[80];
 static uint64_t nodes[KNOWN], handles[KNOWN]; /* learned from replies; the oldest go first */
 static unsigned n_nodes, n_handles;
@@ -39,16 +40,32 @@ static size_t in_len;
 
 /* --- the share -------------------------------------------------------------------------------- */
 
+static bool removed_all;
+
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
 {
-	if (strcmp(path, f->level == 0 ? path : share) != 0 && f->level > 0)
+	if (f->level == 0)
+		return 0;
+	/* A folder that the client has closed to us. */
+	if (type == FTW_DNR && chmod(path, 0700) == 0)
+		removed_all = false;
+	else
 		remove(path);
 	return 0;
 }
 
+static void empty_share(void)
+{
+	chmod(share, 0755);
+	do {
+		removed_all = true;
+		nftw(share, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	} while (!removed_all);
+}
+
 static void clean_up(void)
 {
-	nftw(share, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	empty_share();
 	umount2(share, MNT_DETACH);
 	rmdir(share);
 	unlink(outside);
@@ -84,8 +101,7 @@ static void fill_share(void)
 {
 	char path[128];
 
-	nftw(share, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-	require(chmod(share, 0755) == 0);
+	empty_share();
 	snprintf(path, sizeof(path), "%s/f", share);
 	put_file(path);
 	snprintf(path, sizeof(path), "%s/d", share);
@@ -115,8 +131,9 @@ static void start(void)
 	struct fuse_opts o = { .path = share, .workers = 1 };
 
 	make_base();
+	home = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	require(home >= 0);
 	require(fuse_session_create(&o, &session) == 0);
-	require(fuse_thread_init(session) == 0);
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
@@ -238,7 +255,7 @@ static void put_at(size_t at, uint64_t v, size_t len)
 }
 
 /* The body in order, then raw bytes over it at places of the input's choice. */
-static void put_body(struct input *in, const struct shape *k)
+static void put_body(struct input *in, const struct shape *k, size_t size)
 {
 	uint8_t how = (uint8_t)take(in, 1);
 	size_t at = in_len;
@@ -251,8 +268,10 @@ static void put_body(struct input *in, const struct shape *k)
 		put_at(at + (size_t)k->node_at, take_id(in, nodes, n_nodes), 8);
 	if (k->opcode == FUSE_COPY_FILE_RANGE)
 		put_at(at + 24, take_id(in, handles, n_handles), 8);
+	if (k->opcode == FUSE_LSEEK)
+		put_at(at + 16, how % 2 ? SEEK_DATA : SEEK_HOLE, 4);
 	if (k->size_at >= 0)
-		put_at(at + (size_t)k->size_at, take(in, 2), 4);
+		put_at(at + (size_t)k->size_at, size, 4);
 	for (unsigned i = 0; i < how % 4 && k->len > 0; i++) {
 		size_t to = take(in, 1) % k->len;
 
@@ -266,6 +285,7 @@ static void build(struct input *in, const struct shape *k)
 {
 	static const uint32_t ids[] = { 0, 0, 0, 1, 1000, 65534, UINT32_MAX };
 	struct fuse_in_header h = { .opcode = k->opcode, .unique = take(in, 2) };
+	size_t size = k->size_at >= 0 ? take(in, 2) % 2049 : 0;
 	uint8_t how = (uint8_t)take(in, 1);
 	static const char data[2048] = "data";
 
@@ -273,11 +293,11 @@ static void build(struct input *in, const struct shape *k)
 	h.uid = ids[(how & 7) % ARRAY_SIZE(ids)];
 	h.gid = ids[(how >> 3 & 7) % ARRAY_SIZE(ids)];
 	in_len = sizeof(h);
-	put_body(in, k);
+	put_body(in, k, size);
 	for (int i = 0; i < k->names; i++)
 		put_name(in);
 	if (k->opcode == FUSE_WRITE || k->opcode == FUSE_SETXATTR)
-		put(data, take(in, 2) % sizeof(data));
+		put(data, size);
 	if (how & 64) {
 		uint64_t ext[3] = { take(in, 8), take(in, 8), take(in, 8) };
 
@@ -381,6 +401,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!session)
 		start();
+	require(fuse_thread_init(session) == 0);
 	fill_share();
 	fds = count_fds();
 	n_nodes = n_handles = 0;
@@ -397,5 +418,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuse_session_reset(session);
 	require(count_fds() == fds);
 	require(stat(outside, &st) == 0 && st.st_size == 7 && st.st_mode == (S_IFREG | 0644));
+	require(fchdir(home) == 0);
 	return 0;
 }
