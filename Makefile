@@ -178,7 +178,7 @@ demo: setup
 -include tests/fuse/rules.mk
 -include tests/bench/rules.mk
 
-.PHONY: check setup layers docs format-check tidy musl
+.PHONY: check setup layers docs tidy musl
 setup:
 	@tests/setup.sh
 check: setup
@@ -191,8 +191,6 @@ tidy: $(B)/libheddle.a $(B)/agent
 	@tests/tidy.sh $(SRC) $(AGENT_SRC)
 musl:
 	@tests/musl.sh $(SRC)
-format-check:
-	@tests/format.sh
 
 # --- housekeeping --------------------------------------------------------------------------------
 
@@ -203,7 +201,7 @@ install: build/heddle
 dist:
 	git archive --prefix=heddle-$(VERSION)/ -o build/heddle-$(VERSION).tar.gz HEAD
 clean:
-	rm -rf build/x86-* build/arm64-* build/heddle build/guest-tests build/results
+	rm -rf build/x86-* build/arm64-* build/heddle build/guest-tests build/results build/bench build/fuzz build/musl build/tidy
 help:
 	@echo 'all             build/heddle (CONFIG=release asan tsan fuzz coverage, ARCH=x86, CC=, V=1)'
 	@echo 'demo            set-up, then a stock kernel boots and runs a command'
@@ -212,7 +210,7 @@ help:
 	@echo 'check-fuse      the file server behind /dev/fuse'
 	@echo 'check-guest     stock kernels (GUEST="$(GUEST)" KERNELS="...")'
 	@echo 'fuzz-smoke fuzz          20 s of each fuzzer; TARGET=fuzz_kernel SECONDS=600'
-	@echo 'tidy layers docs format-check    clang-tidy, include rules, manual, format'
+	@echo 'tidy layers docs musl    clang-tidy, include rules, manual = help = README, musl'
 	@echo 'bench-start     start-up time, beside a bare program and QEMU'
 	@echo 'testbed         CMD="..." runs a command in the test host'
 	@echo 'setup kernels install dist clean'

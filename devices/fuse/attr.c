@@ -12,8 +12,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
-#define INO_BITS 48
+#define INO_BITS   48
+#define LINK_GUESS 2048 /* no such link was seen to be longer */
 
 uint64_t attr_ino(uint32_t domain, uint64_t ino)
 {
@@ -64,7 +66,26 @@ void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
 	attr_fill(&out->attr, e->domain, &e->st);
 }
 
-int attr_stat(int fd, struct statx *st)
+/*
+ * Links of procfs and the like have size 0.  The guest keeps link targets (FUSE_CACHE_SYMLINKS), and
+ * cuts them at the size it was told.
+ */
+static void fix_link_size(int fd, const char *name, struct statx *st)
 {
-	return statx(fd, "", AT_EMPTY_PATH, ATTR_MASK, st) < 0 ? -errno : 0;
+	char target[LINK_GUESS];
+	ssize_t n = readlinkat(fd, name, target, sizeof(target));
+
+	if (n > 0)
+		st->stx_size = (uint64_t)n;
+}
+
+int attr_stat(int fd, const char *name, struct statx *st)
+{
+	int flags = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+
+	if (statx(fd, name, flags, ATTR_MASK, st) < 0)
+		return -errno;
+	if (S_ISLNK(st->stx_mode) && st->stx_size == 0)
+		fix_link_size(fd, name, st);
+	return 0;
 }

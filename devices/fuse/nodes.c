@@ -285,7 +285,7 @@ static void node_unpin(struct nodes *t, struct node *n)
 static int node_of_path_fd(struct fuse_session *s, int fd, uint32_t hint, struct entry *e)
 {
 	struct node as = { .fd = fd };
-	int rc = attr_stat(fd, &e->st);
+	int rc = attr_stat(fd, "", &e->st);
 
 	if (rc < 0) {
 		close(fd);
@@ -301,11 +301,11 @@ static int node_of_path_fd(struct fuse_session *s, int fd, uint32_t hint, struct
 int node_lookup(struct fuse_session *s, int dir_fd, uint32_t domain, const char *name,
 		struct entry *e)
 {
+	int fd, rc = attr_stat(dir_fd, name, &e->st);
 	struct node_key key;
-	int fd;
 
-	if (statx(dir_fd, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, ATTR_MASK, &e->st) < 0)
-		return -errno;
+	if (rc < 0)
+		return rc;
 	key = key_of(&e->st);
 	if (node_ref_known(&s->nodes, &key, e))
 		return 0;
@@ -404,7 +404,7 @@ int nodes_init(struct nodes *t, int root_fd)
 	memset(t, 0, sizeof(*t));
 	t->root.fd = root_fd;
 	t->root.type = S_IFDIR;
-	rc = attr_stat(root_fd, &st);
+	rc = attr_stat(root_fd, "", &st);
 	if (rc == 0)
 		rc = slots_init(&t->slots, sizeof(struct node));
 	if (rc < 0) {

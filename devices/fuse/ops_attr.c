@@ -12,7 +12,7 @@ static ssize_t reply_attr(struct fuse_req *r, const struct node_ref *ref)
 {
 	struct fuse_attr_out out = { .attr_valid = r->s->valid_s };
 	struct statx st;
-	int rc = attr_stat(ref->fd, &st);
+	int rc = attr_stat(ref->fd, "", &st);
 
 	if (rc < 0)
 		return rc;
@@ -213,7 +213,7 @@ FUSE_OP(op_access)
 
 	if (rc < 0)
 		return rc;
-	rc = attr_stat(ref.fd, &st);
+	rc = attr_stat(ref.fd, "", &st);
 	node_put(&r->s->nodes, &ref);
 	if (rc == 0 && in->mask & W_OK && r->s->readonly)
 		rc = -EROFS;

@@ -150,8 +150,7 @@ struct fuse_session {
 	struct nodes nodes;
 	struct slots handles;
 
-	_Atomic uint32_t minor;    /* agreed by INIT; 0 before */
-	_Atomic uint64_t features; /* FUSE_* flags agreed by INIT */
+	_Atomic uint32_t minor; /* agreed by INIT; 0 before */
 
 	unsigned n_workers;
 	struct fuse_worker *worker;
@@ -208,7 +207,9 @@ uint64_t attr_ino(uint32_t domain, uint64_t ino);
 void attr_fill(struct fuse_attr *a, uint32_t domain, const struct statx *st);
 void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
 		     const struct entry *e);
-int attr_stat(int fd, struct statx *st); /* 0 or -errno */
+
+/* Of an entry of a directory, or, with the name "", of a descriptor itself.  0 or -errno. */
+int attr_stat(int fd, const char *name, struct statx *st);
 
 /* --- operations (ops_*.c) --------------------------------------------------------------------- */
 

@@ -201,7 +201,6 @@ static ssize_t op_init(struct fuse_req *r, const void *body)
 	out.max_write = max_write;
 	out.time_gran = 1;
 	out.max_pages = (uint16_t)(max_write / PAGE_LEN);
-	atomic_store(&s->features, features);
 	atomic_store(&s->minor, out.minor);
 	return req_reply(r, &out, sizeof(out));
 }

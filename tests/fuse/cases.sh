@@ -217,6 +217,18 @@ mounts_below() {
 	in_mount "$@" -- below_work
 }
 
+links_work() {
+	[ "$(readlink p/mounts)" = self/mounts ]
+	[ -d p/self/fd ]
+	[ "$(stat -c %s p/mounts)" = 11 ]
+	[ "$(readlink p/mounts)" = self/mounts ]
+}
+links_without_size() {
+	mkdir "$share/p"
+	mount -t proc heddle-test "$share/p"
+	in_mount "$@" -- links_work
+}
+
 # --- bounds ---------------------------------------------------------------------------------------
 
 count_fds() {

@@ -127,6 +127,7 @@ t readonly readonly_share -t 2
 t full host_full -t 2
 t host-changes host_changes -t 2
 t mounts-below mounts_below -t 2
+t links links_without_size -t 2
 DISK=1 t nothing-left nothing_left -t 4
 t swapped-folder swapped_folder -t 4 -c none
 DISK=1 t overlay overlay_upper -t 4
