@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.." || exit 2
 # file (without suffix) -> level
 level() {
 	case $1 in
-	vmm/base | vmm/log | vmm/opt | vmm/iov) echo 0 ;;
+	vmm/base | vmm/compat | vmm/log | vmm/opt | vmm/iov) echo 0 ;;
 	vmm/machine | vmm/run* | vmm/main | vmm/hostcheck | vmm/guest_spec | vmm/kernel_find) echo 6 ;;
 	vmm/vm | vmm/vcpu) echo 4 ;;
 	vmm/*) echo 1 ;;

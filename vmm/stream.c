@@ -17,6 +17,8 @@
  */
 #include "vmm/stream.h"
 
+#include "vmm/compat.h"
+
 #include "vmm/base.h"
 
 #include <errno.h>

@@ -22,6 +22,7 @@
 #include "devices/fuse/slots.h"
 #include "devices/fuse/wire.h"
 #include "vmm/base.h"
+#include "vmm/compat.h"
 #include "vmm/iov.h"
 
 #define FUSE_NAME_CAP    (NAME_MAX + 1)

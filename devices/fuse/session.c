@@ -19,6 +19,7 @@
 #include "vmm/log.h"
 
 #define MAX_WRITE_DEFAULT (1024 * 1024)
+#define MAX_WRITE_MAX     ((uint32_t)UINT16_MAX * 4096) /* max_pages has 16 bits */
 #define MAX_WRITE_OLD     (128 * 1024) /* 32 pages: the limit of clients without FUSE_MAX_PAGES */
 #define PAGE_LEN          4096
 #define MAX_BACKGROUND    256 /* requests a client keeps in flight that nobody waits for */
@@ -167,14 +168,33 @@ static uint64_t features_agreed(const struct fuse_session *s, const struct fuse_
 	return theirs & features_offered(s);
 }
 
+/* What the client and we have agreed on. */
+static struct fuse_init_out agreement(const struct fuse_session *s, const struct fuse_init_in *in)
+{
+	uint64_t features = features_agreed(s, in);
+	uint32_t max_write = s->max_write;
+
+	if (!(features & FUSE_MAX_PAGES))
+		max_write = MIN(max_write, MAX_WRITE_OLD);
+	return (struct fuse_init_out){
+		.major = FUSE_KERNEL_VERSION,
+		.minor = MIN(in->minor, WIRE_MINOR_MAX),
+		.max_readahead = in->max_readahead,
+		.flags = (uint32_t)features,
+		.flags2 = (uint32_t)(features >> 32),
+		.max_background = MAX_BACKGROUND,
+		.congestion_threshold = MAX_BACKGROUND / 4 * 3,
+		.max_write = max_write,
+		.time_gran = 1,
+		.max_pages = (uint16_t)(max_write / PAGE_LEN),
+	};
+}
+
 static ssize_t op_init(struct fuse_req *r, const void *body)
 {
-	struct fuse_session *s = r->s;
-	struct fuse_init_in in = { 0 };
 	struct fuse_init_out out = { .major = FUSE_KERNEL_VERSION, .minor = WIRE_MINOR_MAX };
+	struct fuse_init_in in = { 0 };
 	size_t more = MIN(r->in_left, sizeof(in) - WIRE_INIT_IN_MIN);
-	uint64_t features;
-	uint32_t max_write;
 
 	memcpy(&in, body, WIRE_INIT_IN_MIN);
 	if (!cursor_read(&r->in, (char *)&in + WIRE_INIT_IN_MIN, more))
@@ -187,21 +207,10 @@ static ssize_t op_init(struct fuse_req *r, const void *body)
 			    in.major, in.minor, WIRE_MINOR_MIN);
 		return -EPROTO;
 	}
-
 	/* A second INIT is a new mount, with nothing known. */
-	fuse_session_reset(s);
-	features = features_agreed(s, &in);
-	max_write = features & FUSE_MAX_PAGES ? s->max_write : MIN(s->max_write, MAX_WRITE_OLD);
-	out.minor = MIN(in.minor, WIRE_MINOR_MAX);
-	out.max_readahead = in.max_readahead;
-	out.flags = (uint32_t)features;
-	out.flags2 = (uint32_t)(features >> 32);
-	out.max_background = MAX_BACKGROUND;
-	out.congestion_threshold = MAX_BACKGROUND / 4 * 3;
-	out.max_write = max_write;
-	out.time_gran = 1;
-	out.max_pages = (uint16_t)(max_write / PAGE_LEN);
-	atomic_store(&s->minor, out.minor);
+	fuse_session_reset(r->s);
+	out = agreement(r->s, &in);
+	atomic_store(&r->s->minor, out.minor);
 	return req_reply(r, &out, sizeof(out));
 }
 
@@ -418,7 +427,7 @@ static struct fuse_session *session_new(const struct fuse_opts *o)
 	s->readonly = o->readonly;
 	s->cache = o->cache;
 	s->valid_s = cache_valid_s(o->cache);
-	s->max_write = o->max_write ? o->max_write : MAX_WRITE_DEFAULT;
+	s->max_write = o->max_write ? MIN(o->max_write, MAX_WRITE_MAX) : MAX_WRITE_DEFAULT;
 	s->fd_limit = fd_limit();
 	return s;
 }
