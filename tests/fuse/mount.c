@@ -206,57 +206,78 @@ static enum fuse_cache cache_named(const char *s)
 	return FUSE_CACHE_AUTO;
 }
 
-int main(int argc, char **argv)
+struct options {
+	struct fuse_opts fuse;
+	bool split;
+	const char *at;
+	char **command; /* or NULL */
+};
+
+static void parse(int argc, char **argv, struct options *o)
 {
-	static struct server servers[THREADS_MAX];
-	struct fuse_opts o = { .workers = 1, .cache = FUSE_CACHE_AUTO };
-	bool in_pieces = false;
-	sigset_t signals;
-	int opt, master, rc, sig;
+	int opt;
 
 	while ((opt = getopt(argc, argv, "+t:c:rs")) != -1) {
 		if (opt == 't')
-			o.workers = (unsigned)atoi(optarg);
+			o->fuse.workers = (unsigned)atoi(optarg);
 		else if (opt == 'c')
-			o.cache = cache_named(optarg);
+			o->fuse.cache = cache_named(optarg);
 		else if (opt == 'r')
-			o.readonly = true;
+			o->fuse.readonly = true;
 		else if (opt == 's')
-			in_pieces = true;
+			o->split = true;
 		else
-			return EXIT_SETUP;
+			exit(EXIT_SETUP);
 	}
-	if (argc - optind < 2 || o.workers < 1 || o.workers > THREADS_MAX) {
+	if (argc - optind < 2 || o->fuse.workers < 1 || o->fuse.workers > THREADS_MAX) {
 		fprintf(stderr, "usage: mount [options] SHARE MOUNTPOINT [COMMAND ARG...]\n");
-		return EXIT_SETUP;
+		exit(EXIT_SETUP);
 	}
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
+	o->fuse.path = argv[optind];
+	o->at = argv[optind + 1];
+	o->command = argc - optind > 2 ? argv + optind + 2 : NULL;
+}
+
+static void block_signals(sigset_t *signals)
+{
+	sigemptyset(signals);
+	sigaddset(signals, SIGINT);
+	sigaddset(signals, SIGTERM);
+	sigaddset(signals, SIGCHLD);
+	sigprocmask(SIG_BLOCK, signals, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = { .fuse = { .workers = 1, .cache = FUSE_CACHE_AUTO } };
+	static struct server servers[THREADS_MAX];
+	struct fuse_session *session;
+	sigset_t signals;
+	int master, rc, sig;
+
+	parse(argc, argv, &o);
+	block_signals(&signals);
 	raise_limits();
-	o.path = argv[optind];
-	rc = fuse_session_create(&o, &servers[0].session);
+	rc = fuse_session_create(&o.fuse, &session);
 	if (rc < 0) {
 		errno = -rc;
-		die(o.path);
+		die(o.fuse.path);
 	}
-	master = mount_at(argv[optind + 1], o.readonly);
-	for (unsigned i = 0; i < o.workers; i++) {
-		servers[i].session = servers[0].session;
-		servers[i].worker = fuse_session_worker(servers[0].session, i);
-		servers[i].split = in_pieces;
+	master = mount_at(o.at, o.fuse.readonly);
+	for (unsigned i = 0; i < o.fuse.workers; i++) {
+		servers[i].session = session;
+		servers[i].worker = fuse_session_worker(session, i);
+		servers[i].split = o.split;
 		server_start(&servers[i], master);
 	}
-	if (argc - optind > 2)
-		rc = run_command(argv + optind + 2, &signals);
+	if (o.command)
+		rc = run_command(o.command, &signals);
 	else
 		sigwait(&signals, &sig);
-	unmount(argv[optind + 1]);
-	for (unsigned i = 0; i < o.workers; i++)
+	unmount(o.at);
+	for (unsigned i = 0; i < o.fuse.workers; i++)
 		server_stop(&servers[i]);
 	close(master);
-	fuse_session_destroy(servers[0].session);
+	fuse_session_destroy(session);
 	return rc;
 }

@@ -6,8 +6,8 @@
  * As process 1 (the /init of such an archive) it compares the initrd that the kernel kept
  * (/sys/firmware/initrd, with retain_initrd) with the stream, says so on the console, and powers off.
  *
- * The stream's bytes are the body of a FIFO entry: the kernel skips a body it has no file for, so even an
- * initrd that fills most of the memory can be tested.
+ * The stream's bytes are the body of a FIFO entry: the kernel skips an entry whose body has no place, so
+ * even an initrd that fills most of the memory can be tested.  A folder's name says how long it is.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -122,7 +122,8 @@ static int initrd(uint64_t mib)
 	/* The console must exist before /init runs. */
 	entry("dev", S_IFDIR | 0755, 0);
 	snprintf(name, sizeof(name), "stream-%" PRIu64, mib);
-	entry(name, S_IFIFO | 0600, mib << 20);
+	entry(name, S_IFDIR | 0755, 0);
+	entry("body", S_IFIFO | 0600, mib << 20);
 	if (gen(mib))
 		return 1;
 	entry("TRAILER!!!", 0, 0);
@@ -141,12 +142,18 @@ static uint64_t stream_mib(void)
 	return 0;
 }
 
+/* Bytes of a newc header with this name, padding included. */
+static off_t header_len(const char *name)
+{
+	return (off_t)((110 + strlen(name) + 1 + 3) / 4 * 4);
+}
+
 static int as_init(void)
 {
-	static char skip[110 + 16];
 	uint64_t mib = stream_mib();
 	struct sysinfo info;
 	struct stat st;
+	char name[32];
 	int fd;
 
 	mkdir("/proc", 0755);
@@ -160,12 +167,11 @@ static int as_init(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	sysinfo(&info);
 	printf("memory %llu MiB\n", (unsigned long long)info.totalram * info.mem_unit >> 20);
-	fd = open("/sys/firmware/initrd", O_RDONLY);
 	stat("/init", &st);
-	/* The stream follows the entries of init, dev and itself. */
-	lseek(fd, (off_t)(((110 + 5 + 3) / 4 * 4 + (st.st_size + 3) / 4 * 4) + 116), SEEK_SET);
-	read_all(fd, skip, 110);
-	lseek(fd, (off_t)((110 + strlen("stream-") + (mib > 9) + (mib > 99) + 2 + 3) / 4 * 4 - 110), SEEK_CUR);
+	snprintf(name, sizeof(name), "stream-%" PRIu64, mib);
+	fd = open("/sys/firmware/initrd", O_RDONLY);
+	lseek(fd, header_len("init") + (st.st_size + 3) / 4 * 4 + header_len("dev") + header_len(name) +
+			  header_len("body"), SEEK_SET);
 	if (fd < 0 || mib == 0)
 		printf("no initrd kept by this kernel\n");
 	else if (verify(fd, mib, 0) == 0)
