@@ -57,7 +57,7 @@ static int add_share(struct run_opts *o, const char *tag, const char *path, cons
 			*to++ = ',';
 		*to++ = *path;
 	}
-	strcpy(to, tail);
+	memcpy(to, tail, strlen(tail) + 1);
 	return run_opts_add_device(o, "fs", spec);
 }
 

@@ -69,7 +69,7 @@ static bool try_modules(struct run_opts *o, int dir_len, const char *dir, const 
 	if (asprintf(&path, "%.*s%s%s", dir_len, dir, below, o->release) < 0)
 		return false;
 	if (strlen(path) < sizeof(o->modules) && has_modules(path)) {
-		strcpy(o->modules, path);
+		memcpy(o->modules, path, strlen(path) + 1);
 		found = true;
 	}
 	free(path);

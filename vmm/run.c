@@ -372,6 +372,7 @@ static int watch_signals(struct run *r)
 		sigaddset(&set, wanted[i]);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a guest write past our file size limit: EFBIG for the guest */
 	r->signals = (struct watch){ .fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
 				     .ready = signal_ready };
 	return loop_watch(&r->loop, &r->signals, EPOLLIN);

@@ -136,7 +136,7 @@ static int take_kernel(void *ctx, const char *value)
 		log_error("--kernel: path too long");
 		return -EINVAL;
 	}
-	strcpy(o->kernel, value);
+	memcpy(o->kernel, value, strlen(value) + 1);
 	return 0;
 }
 
@@ -148,7 +148,7 @@ static int take_modules(void *ctx, const char *value)
 		log_error("--modules: path too long");
 		return -EINVAL;
 	}
-	strcpy(o->modules, value);
+	memcpy(o->modules, value, strlen(value) + 1);
 	return 0;
 }
 

@@ -25,7 +25,7 @@
 #include "vmm/vm.h"
 
 #define VCPU_SIGNAL SIGRTMIN
-#define VCPU_STACK  (256 * 1024)
+#define VCPU_STACK  (256UL * 1024)
 
 enum { GATE_PAUSE, GATE_RUN, GATE_EXIT };
 

@@ -28,7 +28,11 @@ struct fuse_opts {
 	uint32_t max_write; /* bytes; 0 = 1 MiB */
 };
 
-/* 0 or -errno (-ENOTDIR for a path that is no directory); *out is the caller's to destroy. */
+/*
+ * 0 or -errno (-ENOTDIR for a path that is no directory); *out is the caller's to destroy.  In the
+ * process that will serve, after the limit on descriptors is set.  SIGXFSZ must be ignored there,
+ * or a guest that writes beyond RLIMIT_FSIZE ends it.
+ */
 int fuse_session_create(const struct fuse_opts *o, struct fuse_session **out);
 void fuse_session_destroy(struct fuse_session *s);
 
@@ -36,20 +40,25 @@ void fuse_session_destroy(struct fuse_session *s);
 struct fuse_worker *fuse_session_worker(struct fuse_session *s, unsigned i);
 
 /*
- * Prepare the calling thread to serve: private umask and cwd (CLONE_FS), per-thread credentials.
- * Once on every thread that serves, before the first request.  0 or -errno.
+ * Prepare the calling thread to serve: umask and working directory of its own (CLONE_FS; the
+ * directory becomes /proc/self/fd), no supplementary groups.  Once on every thread that serves,
+ * before the first request; again is harmless.  0 or -errno.
  */
 int fuse_thread_init(struct fuse_session *s);
 
 /*
- * Serve one request from in, reply to out (struct fuse_out_header first).  Returns the length of
- * the reply, 0 for requests without one (FORGET...), or -EPROTO for a request too short to be
- * answered. A host error becomes a FUSE error reply, never a negative return.
+ * Serve one request from in, reply to out (struct fuse_out_header first); the caller's cursors do
+ * not move.  Returns the length of the reply, 0 for requests without one (FORGET...), or -EPROTO
+ * for a request too short to be answered, or with no room for an answer.  A host error becomes a
+ * FUSE error reply, never a negative return.
  */
 ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
 		   struct cursor *out);
 
-/* Forget every node and handle but the root, as after an unmount.  No request is being served. */
+/*
+ * Forget every node and handle but the root, as after an unmount; nothing is served until the next
+ * INIT.  Requests in hand on other threads finish on what they hold.
+ */
 void fuse_session_reset(struct fuse_session *s);
 
 /*

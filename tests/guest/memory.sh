@@ -14,7 +14,7 @@ for mib in 1 60 400; do
 		code=$?
 		total=$(sed -n 's/.*memory \([0-9]*\) MiB.*/\1/p' "$WORK/$name.out")
 		if [ $code -eq 0 ] && grep -q "initrd intact: $mib MiB" "$WORK/$name.out" &&
-			[ "${total:-0}" -ge $((ram * 8 / 10 - 60)) ] && [ "$total" -le "$ram" ]; then
+			[ "${total:-0}" -ge $((ram * 8 / 10 - 60 - mib)) ] && [ "$total" -le "$ram" ]; then
 			pass "$ram MiB of memory with an initrd of $mib MiB"
 		elif [ $code -eq 125 ] && [ "$ram" -lt $((mib + 128)) ] && grep -q initrd "$WORK/$name.err"; then
 			pass "$ram MiB of memory refuse an initrd of $mib MiB: $(cat "$WORK/$name.err")"
