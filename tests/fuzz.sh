@@ -1,6 +1,6 @@
 #!/bin/sh
 # Fuzzers.  usage: fuzz.sh replay FUZZER...	the committed corpora, under ASan and UBSan
-#	    fuzz.sh smoke FUZZER...	20 s each (SMOKE_SECONDS)
+#	    fuzz.sh smoke FUZZER...	10 s each (SMOKE_SECONDS)
 #	    fuzz.sh run FUZZER SECONDS	new finds go to build/fuzz/FUZZER
 set -u
 verb=$1
@@ -35,7 +35,7 @@ replay)
 	done ;;
 smoke)
 	for f in "$@"; do
-		one "$f" "${SMOKE_SECONDS:-20}"
+		one "$f" "${SMOKE_SECONDS:-10}"
 		report "$f" $? "build/fuzz/$f/log"
 		sed -n 's/^stat::number_of_executed_units: */  '"$f"': runs /p' "build/fuzz/$f/log"
 	done ;;
