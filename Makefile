@@ -157,7 +157,7 @@ fuzz:
 
 # Guests: in the test host where this machine's KVM cannot run stock kernels.
 KERNELS ?= bookworm-cloud bookworm-generic backports-cloud backports-generic
-GUEST   ?= basic ends streams root memory
+GUEST   ?= ends basic streams root memory
 build/guest-tests/tool: tests/guest/tool.c
 	@mkdir -p $(@D)
 	@$(SAY) CC $@

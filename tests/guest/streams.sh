@@ -6,8 +6,8 @@ kernel=$(kernel $k) || { skip streams "no kernel (guest-images/kernels.sh $k)"; 
 base="-k $kernel -c 2 -m 512"
 
 # shellcheck disable=SC2086
-size=${PIPE_MIB:-64}
-if "$TOOL" gen "$size" | timeout -s KILL 300 "$H" $base -- cat 2>"$WORK/pipe.err" |
+size=${PIPE_MIB:-1024}
+if "$TOOL" gen "$size" | timeout -s KILL 600 "$H" $base -- cat 2>"$WORK/pipe.err" |
 	"$TOOL" verify "$size" >"$WORK/pipe.out" 2>&1; then
 	pass "$size MiB through standard input and output arrive intact ($(cat "$WORK/pipe.out"))"
 else
