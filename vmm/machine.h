@@ -27,7 +27,7 @@ struct device_request {
 struct machine_opts {
 	unsigned n_vcpus;
 	uint64_t ram; /* bytes, a multiple of 2 MiB */
-	struct boot_files files;
+	struct boot_files files; /* all it points to must outlive the machine: a reset loads it again */
 	const struct device_request *device;
 	unsigned n_devices;
 	struct channel *channel; /* agent's share; NULL = none */

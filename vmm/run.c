@@ -47,6 +47,7 @@ struct run {
 	struct run_opts opts;
 	struct loop loop;
 	struct file kernel, initrd;
+	struct initrd_part part[2]; /* kept: a guest that resets is loaded from them again */
 	struct guest_spec spec;
 	struct initramfs initramfs;
 	struct channel *channel;
@@ -406,11 +407,10 @@ static int watch_own(struct run *r)
 
 static int make_machine(struct run *r)
 {
-	struct initrd_part part[2];
 	struct machine_opts o = {
 		.n_vcpus = r->opts.n_vcpus,
 		.ram = r->opts.ram,
-		.files = { .kernel = &r->kernel, .initrd = part, .cmdline = r->cmdline },
+		.files = { .kernel = &r->kernel, .initrd = r->part, .cmdline = r->cmdline },
 		.device = r->opts.device,
 		.n_devices = r->opts.n_devices,
 		.channel = r->channel,
@@ -423,10 +423,10 @@ static int make_machine(struct run *r)
 	};
 
 	if (r->opts.initrd)
-		part[o.files.n_initrd++] =
+		r->part[o.files.n_initrd++] =
 			(struct initrd_part){ .file = &r->initrd, .len = r->initrd.size };
 	if (r->initramfs.data)
-		part[o.files.n_initrd++] =
+		r->part[o.files.n_initrd++] =
 			(struct initrd_part){ .data = r->initramfs.data, .len = r->initramfs.len };
 	return machine_create(&o, &r->loop, &r->machine);
 }

@@ -177,7 +177,7 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 		{ "init", 0, OPT_STRING, &o->init, "PATH",
 		  "run this as process 1 of the root; console on standard input and output" },
 		{ "timeout", 0, OPT_UINT, &o->timeout_s, "SECONDS", "end the guest then, exit code 124",
-		  .max = 100000000 },
+		  .max = 4000000 },
 		{ "stop-timeout", 0, OPT_UINT, &o->stop_timeout_s, "SECONDS",
 		  "after SIGTERM, how long the guest may take (default: 1, with --init 10)",
 		  .max = 3600 },

@@ -183,6 +183,11 @@ START_TEST(options_are_completed_and_refused)
 	ck_assert_int_eq(o->root_mode, ROOT_RW);
 	ck_assert_str_eq(o->append, "a b");
 	run_opts_free(o);
+	/* In milliseconds it must fit 32 bits. */
+	ck_assert_int_eq(parse(o, "--timeout", "4000000", "true", NULL), 0);
+	run_opts_free(o);
+	ck_assert_int_ne(parse(o, "--timeout", "4300000", "true", NULL), 0);
+	run_opts_free(o);
 	ck_assert_int_ne(parse(o, "--root", "/no/such/place", NULL, NULL), 0);
 	run_opts_free(o);
 	ck_assert_int_ne(parse(o, "--mount", "/etc/passwd:/x", NULL, NULL), 0);
