@@ -100,12 +100,14 @@ $(B)/%.o: %.S
 
 # --- what heddle carries in itself ---------------------------------------------------------------
 
-# Guest agent: a static program of its own; never instrumented.
+# Guest agent: a static program of its own; never instrumented.  musl has no kernel headers: those of
+# the system, after its own.
+AGENT_INC := -idirafter /usr/include -idirafter /usr/include/$(shell gcc -print-multiarch)
 AGENT_SRC := $(wildcard guest-images/init/*.c)
 $(B)/agent: $(AGENT_SRC) $(wildcard guest-images/init/*.h)
 	@mkdir -p $(@D)
 	@$(SAY) CC $@
-	$(Q)$(AS_MUSL) -static -std=gnu11 -Os -s $(WARN) $(WERROR) -D_GNU_SOURCE -I. \
+	$(Q)$(AS_MUSL) -static -std=gnu11 -Os -s $(WARN) $(WERROR) -D_GNU_SOURCE -I. $(AGENT_INC) \
 		-Wl,--gc-sections -ffunction-sections -o $@ $(AGENT_SRC)
 $(B)/vmm/agent_image.o: $(B)/agent
 

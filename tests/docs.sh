@@ -28,6 +28,13 @@ for o in $(sed 's/\\-/-/g' heddle.1 | grep -E '^\.(TP|B|BR|IP)|^\.BI' | grep -oE
 	printf '%s\n' "$options" | grep -qx -- "$o"
 	check "$o is in heddle.1 but not in --help" $?
 done
+# Keys of device options.
+for pair in net:devices/net_opts.c fs:devices/share.c; do
+	for key in $(grep -oE '\{ *(\.name = )?"[a-z]+"' "${pair#*:}" | grep -v '", [A-Z]' | grep -oE '"[a-z]+"' | tr -d '"' | sort -u); do
+		sed 's/\\-/-/g' heddle.1 | grep -qE "(^|[^a-z])$key(=|[^a-z]|\$)"
+		check "key $key of --${pair%%:*} is not in heddle.1" $?
+	done
+done
 for code in 122 123 124 125 126 127; do
 	printf '%s\n' "$help" | grep -q "^  $code " && grep -q "$code" heddle.1 && grep -q "| $code" README.md
 	check "exit code $code stands in --help, heddle.1 and README.md" $?

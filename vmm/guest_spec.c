@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "devices/net.h"
 #include "vmm/base.h"
 #include "vmm/log.h"
 #include "vmm/term.h"
@@ -81,6 +82,24 @@ static int spec_mounts(struct guest_spec *s, struct run_opts *o)
 		snprintf(tag, sizeof(tag), "heddle-mount%u", i);
 		record(s, "mount=%s:%s:%s", tag, m->readonly ? "ro" : "rw", m->guest);
 		err = add_share(o, tag, m->host, m->readonly ? ",ro" : "");
+	}
+	return err;
+}
+
+static int spec_nets(struct guest_spec *s, const struct run_opts *o)
+{
+	unsigned number = 0;
+	int err = 0;
+
+	for (unsigned i = 0; i < o->n_devices && !err; i++) {
+		struct net_guest g;
+
+		if (strcmp(o->device[i].kind, "net") != 0)
+			continue;
+		err = net_guest_of(o->device[i].spec, &g);
+		if (!err && *g.ip)
+			record(s, "net=%u,%s,%s,%s", number, g.ip, g.gw, g.dns);
+		number++;
 	}
 	return err;
 }
@@ -178,6 +197,8 @@ int guest_spec_make(struct guest_spec *s, struct run_opts *o, bool tty)
 	err = spec_root(s, o);
 	if (!err)
 		err = spec_mounts(s, o);
+	if (!err)
+		err = spec_nets(s, o);
 	if (err)
 		return err;
 	spec_cwd(s, o);

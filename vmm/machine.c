@@ -14,6 +14,7 @@
 #include "devices/channel.h"
 #include "devices/device.h"
 #include "devices/fs.h"
+#include "devices/net.h"
 #include "devices/pci.h"
 #include "devices/serial.h"
 #include "devices/share.h"
@@ -23,7 +24,7 @@
 #include "vmm/kvm.h"
 #include "vmm/log.h"
 
-#define STATS_MAX 65536 /* 64 queues with a dozen counters each */
+#define STATS_MAX 131072 /* 129 queues with two dozen counters each */
 
 struct plugged {
 	struct device device;
@@ -53,6 +54,7 @@ static const struct {
 	int (*create)(char *spec, const struct device_env *env, struct device *out);
 } kinds[] = {
 	{ "fs", share_create },
+	{ "net", net_create },
 };
 
 static int kind_find(const char *kind)

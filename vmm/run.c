@@ -307,14 +307,16 @@ static int collect_modules(struct run *r, struct module_list *list)
 		{ .name = "virtio_pci" },
 		{ .name = "virtiofs" },
 		{ .name = "overlay", .optional = r->opts.root_mode != ROOT_OVERLAY },
+		{ .name = "virtio_net" }, /* last: left out when there is no such device */
 	};
+	unsigned n = ARRAY_SIZE(want) - !run_opts_has_device(&r->opts, "net");
 
 	if (!r->opts.modules[0]) {
 		/* A kernel without modules, or with all that is needed built in, is fine as well. */
 		log_debug("no modules found for %s", r->opts.kernel);
 		return 0;
 	}
-	return modules_collect(r->opts.modules, want, ARRAY_SIZE(want), list);
+	return modules_collect(r->opts.modules, want, n, list);
 }
 
 static int make_initramfs(struct run *r)

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "devices/net.h"
 #include "vmm/arch.h"
 #include "vmm/base.h"
 #include "vmm/kernel_find.h"
@@ -20,6 +21,14 @@
 #define RAM_MIN         (64ULL << 20)
 #define RAM_MAX         (4096ULL << 30)
 #define RAM_DEFAULT_MAX (4ULL << 30)
+
+bool run_opts_has_device(const struct run_opts *o, const char *kind)
+{
+	for (unsigned i = 0; i < o->n_devices; i++)
+		if (strcmp(o->device[i].kind, kind) == 0)
+			return true;
+	return false;
+}
 
 int run_opts_add_device(struct run_opts *o, const char *kind, char *spec)
 {
@@ -36,6 +45,11 @@ int run_opts_add_device(struct run_opts *o, const char *kind, char *spec)
 static int take_fs(void *ctx, const char *value)
 {
 	return run_opts_add_device(ctx, "fs", strdup(value));
+}
+
+static int take_net(void *ctx, const char *value)
+{
+	return run_opts_add_device(ctx, "net", strdup(value));
 }
 
 static int take_env(void *ctx, const char *value)
@@ -170,6 +184,9 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 		  .fn = take_mount },
 		{ "fs", 0, OPT_CALL, o, "tag=T,path=DIR[,...]",
 		  "raw virtio-fs device: ro, queues=N, ring=N, cache=auto|none|always", .fn = take_fs },
+		{ "net", 0, OPT_CALL, o, "tap=NAME[,...]",
+		  "virtio-net device: queues=N, ip=ADDR/LEN, gw=, dns=, mac=, mtu=, ...",
+		  .fn = take_net },
 		{ "env", 0, OPT_CALL, o, "NAME[=VALUE]", "set, or pass on, a variable of the command",
 		  .fn = take_env },
 		{ "cwd", 0, OPT_STRING, &o->cwd, "PATH", "working directory of the command" },
@@ -256,6 +273,26 @@ static int complete_directories(struct run_opts *o)
 	return err;
 }
 
+/* What only the agent can do is not to be asked for without it. */
+static int check_bare(const struct run_opts *o)
+{
+	if (o->n_mounts) {
+		log_error("--mount needs heddle's agent in the guest: use --fs with --initrd alone");
+		return -EINVAL;
+	}
+	for (unsigned i = 0; i < o->n_devices; i++) {
+		struct net_guest g = { 0 };
+
+		if (strcmp(o->device[i].kind, "net") == 0 && net_guest_of(o->device[i].spec, &g))
+			return -EINVAL;
+		if (*g.ip) {
+			log_error("--net: ip= needs heddle's agent in the guest: not with --initrd alone");
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
 static int complete(struct run_opts *o)
 {
 	int err;
@@ -263,10 +300,8 @@ static int complete(struct run_opts *o)
 	if (o->init && o->command && !o->command[0])
 		o->command = NULL;
 	o->bare = o->initrd && !o->command && !o->has_root && !o->init;
-	if (o->n_mounts && o->bare) {
-		log_error("--mount needs heddle's agent in the guest: use --fs with --initrd alone");
+	if (o->bare && check_bare(o))
 		return -EINVAL;
-	}
 	if (o->n_vcpus == 0)
 		o->n_vcpus = default_cpus();
 	if (o->ram == 0)

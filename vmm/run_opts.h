@@ -56,6 +56,8 @@ int run_opts_parse(struct run_opts *o, int argc, char **argv);
 void run_opts_free(struct run_opts *o);
 void run_opts_print(void);
 
+/* True when a device of this kind was asked for. */
+bool run_opts_has_device(const struct run_opts *o, const char *kind);
 /* Append a device request; spec is taken over (freed by run_opts_free).  0 or -ENOSPC, logged. */
 int run_opts_add_device(struct run_opts *o, const char *kind, char *spec);
 

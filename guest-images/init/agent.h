@@ -5,6 +5,7 @@
  *	1. spec.c    read /heddle.spec
  *	2. load.c    load the kernel modules it names
  *	3. mounts.c  open the channel to heddle, mount the root, move into it, mount the rest
+ *	   net.c     set the addresses of network devices
  *	4. spawn.c   start the command
  *	5. pump.c    threads carry its input and output, and signals
  *	6. end.c     the command is over: end what it left, drain its output, report, power off
@@ -30,6 +31,13 @@ struct spec_mount {
 	bool ro;
 };
 
+struct spec_net {
+	unsigned number; /* of the device, among those of its kind */
+	char *address;
+	unsigned prefix;
+	char *gw, *dns; /* "" = none */
+};
+
 /* Strings point into buf; all of it lives for ever.  Lists of strings end with NULL. */
 struct spec {
 	char *buf;
@@ -38,6 +46,8 @@ struct spec {
 	enum root_mode root_mode;
 	struct spec_mount *mount;
 	unsigned n_mounts;
+	struct spec_net *net;
+	unsigned n_nets;
 	char **arg;
 	char *init; /* NULL: run arg as a command */
 	char **env;
@@ -89,12 +99,17 @@ int spec_parse(struct agent *a, char *buf, size_t len);
 void load_modules(const struct spec *s);
 
 /* mounts.c */
+void sleep_ms(long ms); /* below a second */
 int mount_channel(struct agent *a); /* fills a->ch; the share is out of sight after */
 int channel_open(struct agent *a, const char *dir); /* the files of an already mounted share */
 int mount_root(struct agent *a);		    /* and move into it */
 void mount_system(const struct spec *s);	    /* /proc, /sys, /dev...: best effort, noted */
 int mount_shares(struct agent *a);
+int make_dirs(const char *path); /* mkdir -p; 0 also when it is there, or -errno */
 void unmount_shares(const struct spec *s);
+
+/* net.c: the addresses of the spec's net records.  In the root, with /run mounted. */
+int net_setup(struct agent *a);
 
 /* spawn.c: a command that cannot be executed gives 0 with c->pid = 0 and a->status set. */
 int command_start(struct agent *a, struct command *c);

@@ -37,7 +37,8 @@
  *	tty=ROWSxCOLS   the command gets a terminal
  *	hostname=NAME
  *	uid= gid=       numbers the command runs as (default 0)
- *	net=IFINDEX:ADDR/LEN:GW:DNS   (step 2) address of the i-th virtio-net device
+ *	net=NUMBER,ADDRESS/LENGTH,GATEWAY,DNS   set these on the network device with this number,
+ *	                from 0 in the order of PCI slots; GATEWAY and DNS may be empty
  */
 
 enum { CHANNEL_EVENT_SIGNAL = 1, CHANNEL_EVENT_WINSIZE = 2 };

@@ -62,7 +62,8 @@ static int agent_setup(struct agent *a)
 		agent_note("host name: %s", strerror(errno));
 	loopback_up();
 	raise_limits();
-	return mount_shares(a);
+	err = net_setup(a);
+	return err ? err : mount_shares(a);
 }
 
 static int agent_run(struct agent *a)

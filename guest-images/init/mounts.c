@@ -28,7 +28,7 @@
 /* A driver's probe may still be running when its module has loaded. */
 #define DEVICE_WAIT_MS 1000
 
-static void sleep_ms(long ms)
+void sleep_ms(long ms)
 {
 	nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000 }, NULL);
 }
@@ -160,8 +160,7 @@ int mount_root(struct agent *a)
 	return 0;
 }
 
-/* mkdir -p.  0 also when it is there. */
-static int make_dirs(const char *path)
+int make_dirs(const char *path)
 {
 	static char part[PATH_MAX]; /* one thread; too large for a stack */
 	struct stat st;

@@ -44,6 +44,16 @@ static bool parse_number(const char *s, unsigned *n)
 	return true;
 }
 
+/* Ends s at the first c; what comes after it, NULL when there is none or no s. */
+static char *cut(char *s, char c)
+{
+	char *at = s ? strchr(s, c) : NULL;
+
+	if (at)
+		*at++ = '\0';
+	return at;
+}
+
 /* "ROWSxCOLS" */
 static bool parse_tty(struct spec *s, char *value)
 {
@@ -73,6 +83,20 @@ static bool parse_mount(struct spec *s, char *value)
 	return true;
 }
 
+/* "NUMBER,ADDRESS/LENGTH,GATEWAY,DNS" */
+static bool parse_net(struct spec *s, char *value)
+{
+	struct spec_net *net = &s->net[s->n_nets++];
+	char *prefix;
+
+	net->address = cut(value, ',');
+	net->gw = cut(net->address, ',');
+	net->dns = cut(net->gw, ',');
+	prefix = cut(net->address, '/');
+	return net->dns && prefix && parse_number(value, &net->number) &&
+	       parse_number(prefix, &net->prefix);
+}
+
 static bool parse_mode(struct spec *s, const char *value)
 {
 	if (!strcmp(value, "overlay"))
@@ -97,6 +121,8 @@ static bool spec_record(struct spec *s, const char *key, char *value)
 		return parse_mode(s, value);
 	else if (!strcmp(key, "mount"))
 		return parse_mount(s, value);
+	else if (!strcmp(key, "net"))
+		return parse_net(s, value);
 	else if (!strcmp(key, "arg"))
 		list_add(s->arg, value);
 	else if (!strcmp(key, "init"))
@@ -124,7 +150,8 @@ static bool spec_alloc(struct spec *s, unsigned n)
 	s->arg = calloc(n + 1, sizeof(char *));
 	s->env = calloc(n + 1, sizeof(char *));
 	s->mount = calloc(n, sizeof(*s->mount));
-	return s->module && s->arg && s->env && s->mount;
+	s->net = calloc(n, sizeof(*s->net));
+	return s->module && s->arg && s->env && s->mount && s->net;
 }
 
 int spec_parse(struct agent *a, char *buf, size_t len)

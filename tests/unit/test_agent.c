@@ -369,6 +369,35 @@ static struct result r;
 
 /* --- tests ------------------------------------------------------------------------------------ */
 
+static int parse_spec(struct agent *a, const char *record)
+{
+	size_t len = strlen(record);
+	char *buf = malloc(len + 8);
+
+	memcpy(buf, record, len + 1);
+	memcpy(buf + len + 1, "arg=x", 6);
+	*a = (struct agent){ 0 };
+	return spec_parse(a, buf, len + 7);
+}
+
+START_TEST(network_addresses_in_the_spec)
+{
+	static const char *const bad[] = { "net=", "net=0", "net=0,10.0.0.2,,", "net=x,10.0.0.2/8,,",
+					   "net=0,10.0.0.2/8,", "net=0,10.0.0.2/a,," };
+	struct agent a;
+
+	ck_assert_int_eq(parse_spec(&a, "net=3,fd00::2/64,fd00::1,"), 0);
+	ck_assert_uint_eq(a.spec.n_nets, 1);
+	ck_assert_uint_eq(a.spec.net->number, 3);
+	ck_assert_uint_eq(a.spec.net->prefix, 64);
+	ck_assert_str_eq(a.spec.net->address, "fd00::2");
+	ck_assert_str_eq(a.spec.net->gw, "fd00::1");
+	ck_assert_str_eq(a.spec.net->dns, "");
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		ck_assert_int_eq(parse_spec(&a, bad[i]), -EINVAL);
+}
+END_TEST
+
 START_TEST(exit_code_and_three_streams)
 {
 	run_bytes(&r, SPEC(PATH_ENV SH "read x; echo out $x; echo err >&2; exit 7\0"), "line\n");
@@ -723,6 +752,7 @@ static Suite *agent_suite(void)
 	TCase *t = tcase_create("end to end");
 
 	tcase_set_timeout(t, 60);
+	tcase_add_test(t, network_addresses_in_the_spec);
 	tcase_add_test(t, exit_code_and_three_streams);
 	tcase_add_test(t, death_by_signal);
 	tcase_add_test(t, what_cannot_be_executed);

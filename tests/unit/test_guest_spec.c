@@ -137,6 +137,29 @@ START_TEST(shares_escape_commas_and_an_overlay_root_is_shared_read_only)
 }
 END_TEST
 
+START_TEST(addresses_go_by_the_number_of_the_network_device)
+{
+	struct run_opts *o = options();
+	struct guest_spec s;
+
+	ck_assert_int_eq(run_opts_add_device(o, "net", strdup("tap=a")), 0);
+	ck_assert_int_eq(run_opts_add_device(o, "fs", strdup("tag=x,path=/")), 0);
+	ck_assert_int_eq(
+		run_opts_add_device(o, "net", strdup("tap=b,ip=fd00::2/64,gw=fd00::1,dns=1.2.3.4")),
+		0);
+	ck_assert_int_eq(run_opts_add_device(o, "net", strdup("tap=c,ip=192.0.2.2/24")), 0);
+	ck_assert_int_eq(guest_spec_make(&s, o, false), 0);
+	ck_assert_uint_eq(count(&s, "net=1,fd00::2/64,fd00::1,1.2.3.4"), 1);
+	ck_assert_uint_eq(count(&s, "net=2,192.0.2.2/24,,"), 1);
+	ck_assert_str_eq(find(&s, "net=0"), "");
+	done(&s, o);
+	o = options();
+	ck_assert_int_eq(run_opts_add_device(o, "net", strdup("tap=a,ip=192.0.2.2")), 0);
+	ck_assert_int_ne(guest_spec_make(&s, o, false), 0);
+	done(&s, o);
+}
+END_TEST
+
 START_TEST(a_terminal_is_asked_for_only_with_one)
 {
 	struct run_opts *o = options();
@@ -198,6 +221,10 @@ START_TEST(options_are_completed_and_refused)
 	run_opts_free(o);
 	ck_assert_int_ne(parse(o, "--initrd", "/etc/passwd", "--mount", "/etc:/x"), 0);
 	run_opts_free(o);
+	ck_assert_int_ne(parse(o, "--initrd", "/etc/passwd", "--net", "tap=a,ip=10.0.0.2/8"), 0);
+	run_opts_free(o);
+	ck_assert_int_eq(parse(o, "--initrd", "/etc/passwd", "--net", "tap=a"), 0);
+	run_opts_free(o);
 	free(o);
 }
 END_TEST
@@ -206,4 +233,4 @@ SUITE_MAIN("guest_spec", 10, arguments_keep_every_byte_and_their_order,
 	   only_harmless_variables_are_passed_on_unasked, another_root_gets_the_usual_path,
 	   the_callers_directory_is_kept_when_it_lies_in_the_root,
 	   shares_escape_commas_and_an_overlay_root_is_shared_read_only,
-	   a_terminal_is_asked_for_only_with_one, options_are_completed_and_refused)
+	   addresses_go_by_the_number_of_the_network_device, a_terminal_is_asked_for_only_with_one, options_are_completed_and_refused)
