@@ -159,16 +159,22 @@ fuzz:
 
 # Guests: in the test host where this machine's KVM cannot run stock kernels.
 KERNELS ?= bookworm-cloud bookworm-generic backports-cloud backports-generic
-GUEST   ?= ends basic streams root memory
-build/guest-tests/tool: tests/guest/tool.c
+GUEST   ?= ends net netlife basic streams netoff root memory
+build/guest-tests/%: tests/guest/%.c
 	@mkdir -p $(@D)
 	@$(SAY) CC $@
 	$(Q)$(AS_MUSL) -static -O2 $(WARN) $(WERROR) -o $@ $<
 
+build/guest-tests/initrd: $(B)/tests/guest/initrd.o $(B)/libheddle.a
+	@mkdir -p $(@D)
+	@$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
 .PHONY: kernels check-guest check-fuse testbed demo
 kernels:
 	@guest-images/kernels.sh $(KERNELS)
-check-guest: build/heddle build/guest-tests/tool
+GUEST_TESTS := $(addprefix build/guest-tests/,tool nettool initrd)
+check-guest: build/heddle $(GUEST_TESTS)
 	@guest-images/kernels.sh $(KERNELS)
 	@tests/guest.sh $(GUEST)
 testbed: build/heddle
@@ -214,6 +220,7 @@ help:
 	@echo 'fuzz-smoke fuzz          10 s of each fuzzer; TARGET=fuzz_kernel SECONDS=600'
 	@echo 'tidy layers docs musl    clang-tidy, include rules, manual = help = README, musl'
 	@echo 'bench-start     start-up time, beside a bare program and QEMU'
+	@echo 'bench-ring      network device, beside a bare loop on the same tap; no VM'
 	@echo 'testbed         CMD="..." runs a command in the test host'
 	@echo 'setup kernels install dist clean'
 

@@ -18,6 +18,7 @@
 #include "devices/net.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_ids.h>
@@ -26,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "devices/net_internal.h"
@@ -150,6 +152,7 @@ static void net_destroy(struct virtio_dev *d)
 		if (net->tx)
 			net_tx_destroy(&net->tx[i]);
 	}
+	net_link_destroy(net);
 	tap_close(&net->tap);
 	free(net->rx);
 	free(net->tx);
@@ -272,6 +275,8 @@ static int init_queues(struct net *net, const struct net_opts *o)
 	if (!d->queue || !net->rx || !net->tx || !net->ctrl_iov)
 		return -ENOMEM;
 	err = init_threads(net, o);
+	if (!err)
+		err = net_link_init(net);
 	for (unsigned i = 0; i < d->n_queues && !err; i++)
 		init_queue(net, i, (uint16_t)o->ring);
 	for (unsigned i = 0; i < net->n_pairs && !err; i++) {
@@ -314,22 +319,44 @@ static uint64_t offered_features(const struct net *net, const struct net_opts *o
 	return f;
 }
 
+/* FNV-1a */
+static uint64_t hash_add(uint64_t h, const void *data, size_t len)
+{
+	for (const uint8_t *p = data; len > 0; p++, len--)
+		h = (h ^ *p) * 0x100000001b3;
+	return h;
+}
+
+static uint64_t hash_add_file_id(uint64_t h, const struct stat *st)
+{
+	h = hash_add(h, &st->st_dev, sizeof(st->st_dev));
+	return hash_add(h, &st->st_ino, sizeof(st->st_ino));
+}
+
 /*
- * The same for the same tap on the same host, so that a guest is known again by what looks at
- * addresses; other hosts on the network must come to others.  FNV-1a.
+ * The same for the same tap in the same network namespace of the same host, so that a guest is known
+ * again by what looks at addresses; whatever may meet it on a network must come to another.  A socket
+ * differs from the one at the other end of its cable.
  */
-static void make_mac(uint8_t mac[ETH_ALEN], const char *tap, const char *dev)
+static void make_mac(uint8_t mac[ETH_ALEN], const struct tap *tap, const char *dev)
 {
 	uint64_t h = 0xcbf29ce484222325;
-	char text[160] = "";
-	size_t len;
+	struct stat st;
+	char text[64];
+	ssize_t len;
+	int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC | O_NOCTTY);
 
-	(void)gethostname(text, 100);
-	text[99] = '\0';
-	len = strlen(text);
-	snprintf(text + len, sizeof(text) - len, "/%s/%s", tap, dev);
-	for (const char *p = text; *p; p++)
-		h = (h ^ (uint8_t)*p) * 0x100000001b3;
+	if (fd >= 0) {
+		len = read(fd, text, sizeof(text));
+		h = hash_add(h, text, len > 0 ? (size_t)len : 0);
+		close(fd);
+	}
+	if (gethostname(text, sizeof(text)) == 0)
+		h = hash_add(h, text, strnlen(text, sizeof(text)));
+	if (tap->kernel ? stat("/proc/self/ns/net", &st) == 0 : fstat(tap->fd[0], &st) == 0)
+		h = hash_add_file_id(h, &st);
+	h = hash_add(h, tap->name, strlen(tap->name) + 1);
+	h = hash_add(h, dev, strlen(dev));
 	memcpy(mac, &h, ETH_ALEN);
 	mac[0] = (uint8_t)((mac[0] & 0xfc) | 2); /* a station's, locally administered */
 }
@@ -346,7 +373,7 @@ static void init_config(struct net *net, const struct net_opts *o)
 	if (o->has_mac)
 		memcpy(net->mac, o->mac, ETH_ALEN);
 	else
-		make_mac(net->mac, net->tap.name, net->dev.name);
+		make_mac(net->mac, &net->tap, net->dev.name);
 	memcpy(net->config.mac, net->mac, ETH_ALEN);
 	net->config.mtu = (uint16_t)mtu;
 	net->config.max_virtqueue_pairs = (uint16_t)net->n_pairs;

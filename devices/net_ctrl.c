@@ -13,21 +13,32 @@
  * Filter: there are two, one that the receivers have and one to prepare.  When every receiver has
  * been handed the new one, the old is free.
  *
- * Link: a netlink socket says that some link changed; the tap is asked for its state.  Coming up
- * again asks the guest to announce itself, for the host may have plugged the tap into another
- * bridge.
+ * Link: a netlink socket says that some link changed; the tap is asked for its state.  Some time after
+ * the link came up again the guest is asked to announce itself, for the host may have plugged the tap
+ * into another bridge.  Not at once: Linux announces before it turns its carrier on, into the void, and
+ * 6.12 before July 2025 hangs when its probe finds the request.
+ *
+ * Pace: changing a tap's queues or offloads takes the lock under which all network set-up of the host
+ * happens.  A guest gets a handful of changes at once and then so many a second.
  */
 #include "devices/net_internal.h"
 
+#include <errno.h>
 #include <linux/virtio_config.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "vmm/base.h"
 #include "vmm/iov.h"
 #include "vmm/log.h"
 
 #define CTRL_BUDGET 16
+#define ANNOUNCE_S  1
+#define PACE_NS     50000000 /* a change */
+#define PACE_BURST  20
 
 static bool has(const struct net *net, unsigned bit)
 {
@@ -46,17 +57,20 @@ struct rx_order {
 static int rx_obey(void *arg)
 {
 	const struct rx_order *o = arg;
+	bool was_active = o->rx->active;
 
 	if (!o->rx->q->running)
 		return 0;
 	o->rx->filter = o->filter;
 	o->rx->offloads = o->offloads;
 	o->rx->active = o->active;
-	net_rx_pass(o->rx);
+	/* Frames may have come in before anybody read them: their edge is gone. */
+	if (!was_active)
+		net_rx_pass(o->rx);
 	return 0;
 }
 
-/* What receivers are to know now; they look at the tap on the occasion. */
+/* What receivers are to know now. */
 static void tell_receivers(struct net *net)
 {
 	for (unsigned i = 0; i < net->run_pairs; i++) {
@@ -83,6 +97,37 @@ static void filter_publish(struct net *net)
 {
 	net->filter_now = !net->filter_now;
 	tell_receivers(net);
+}
+
+/* --- pace ------------------------------------------------------------------------------------- */
+
+static void pace(struct net *net)
+{
+	struct timespec t;
+	int64_t now;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	now = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+	net->paced_ns = MAX(net->paced_ns, now - (int64_t)PACE_NS * PACE_BURST) + PACE_NS;
+	if (net->paced_ns <= now)
+		return;
+	t.tv_sec = (net->paced_ns - now) / 1000000000;
+	t.tv_nsec = (net->paced_ns - now) % 1000000000;
+	nanosleep(&t, NULL);
+}
+
+static int change_offloads(struct net *net, unsigned offloads)
+{
+	if (offloads != net->tap.offloads_now)
+		pace(net);
+	return tap_set_offloads(&net->tap, offloads);
+}
+
+static int change_pairs(struct net *net, unsigned n)
+{
+	if (n != net->tap.attached)
+		pace(net);
+	return tap_attach(&net->tap, n);
 }
 
 /* --- commands: true = done -------------------------------------------------------------------- */
@@ -186,6 +231,7 @@ static bool pair_runs(const struct net *net, unsigned i)
 
 static bool set_pairs(struct net *net, struct command *c)
 {
+	unsigned before = net->tap.attached;
 	uint16_t n;
 	int err;
 
@@ -194,11 +240,14 @@ static bool set_pairs(struct net *net, struct command *c)
 	for (unsigned i = 0; i < n; i++)
 		if (!pair_runs(net, i))
 			return false;
-	err = tap_attach(&net->tap, n);
-	if (err)
+	err = change_pairs(net, n);
+	if (err) {
 		log_limited(LOG_LEVEL_WARN,
 			    "%s: %s has %u queues attached, not %u (TUNSETQUEUE): %s",
 			    net->dev.name, net->tap.name, net->tap.attached, n, strerror(-err));
+		/* The driver goes on with as many as before. */
+		(void)tap_attach(&net->tap, before);
+	}
 	tell_receivers(net);
 	return !err;
 }
@@ -206,16 +255,19 @@ static bool set_pairs(struct net *net, struct command *c)
 static bool set_guest_offloads(struct net *net, struct command *c)
 {
 	uint64_t possible = net_features_rx(TAP_OFFLOADS_ALL) & net->features, bits;
-	unsigned offloads;
+	unsigned before = net->offloads, wanted;
+	int err;
 
 	if (!cursor_read(&c->in, &bits, sizeof(bits)) || (bits & ~possible))
 		return false;
-	offloads = net_offloads_rx(bits);
-	if (tap_set_offloads(&net->tap, offloads))
-		return false;
-	net->offloads = offloads;
+	/* Frames of the old kind and of the new are on their way until the tap has changed. */
+	wanted = net_offloads_rx(bits);
+	net->offloads = before | wanted;
 	tell_receivers(net);
-	return true;
+	err = change_offloads(net, wanted);
+	net->offloads = err ? before : wanted;
+	tell_receivers(net);
+	return !err;
 }
 
 /* Which commands there are, and the feature that a driver must have taken to give them. */
@@ -300,18 +352,45 @@ void net_ctrl_pass(struct net *net, struct virtio_queue *q)
 
 /* --- the link --------------------------------------------------------------------------------- */
 
+static void set_announce_timer(struct net *net, time_t seconds)
+{
+	const struct itimerspec t = { .it_value.tv_sec = seconds };
+
+	timerfd_settime(net->announce_timer.fd, 0, &t, NULL);
+}
+
+/* What the guest can read of the link, and that it should. */
+static void say_status(struct net *net)
+{
+	store_status(net, (uint16_t)((net->link_up ? VIRTIO_NET_S_LINK_UP : 0) |
+				     (net->announce ? VIRTIO_NET_S_ANNOUNCE : 0)));
+	if (has(net, VIRTIO_NET_F_STATUS))
+		virtio_config_interrupt(&net->dev);
+}
+
 /* Taking notice of the tap's state; the guest hears of it while it runs and cares. */
 static void link_update(struct net *net)
 {
-	bool up = tap_link_up(&net->tap), was_up = net->link_up;
+	bool up = tap_link_up(&net->tap);
 
+	if (up == net->link_up)
+		return;
 	net->link_up = up;
-	if (up && !was_up && has(net, VIRTIO_NET_F_GUEST_ANNOUNCE))
-		net->announce = true;
-	store_status(net, (uint16_t)((up ? VIRTIO_NET_S_LINK_UP : 0) |
-				     (net->announce ? VIRTIO_NET_S_ANNOUNCE : 0)));
-	if (up != was_up && has(net, VIRTIO_NET_F_STATUS))
-		virtio_config_interrupt(&net->dev);
+	say_status(net);
+	set_announce_timer(net, up && has(net, VIRTIO_NET_F_GUEST_ANNOUNCE) ? ANNOUNCE_S : 0);
+}
+
+static void announce_due(struct watch *w, uint32_t events)
+{
+	struct net *net = container_of(w, struct net, announce_timer);
+	uint64_t count;
+
+	(void)events;
+	if (read(w->fd, &count, sizeof(count)) != sizeof(count) || !net->link_up ||
+	    !has(net, VIRTIO_NET_F_GUEST_ANNOUNCE))
+		return;
+	net->announce = true;
+	say_status(net);
 }
 
 static void link_ready(struct watch *w, uint32_t events)
@@ -325,11 +404,29 @@ static void link_ready(struct watch *w, uint32_t events)
 
 int net_link_watch(struct net *net)
 {
+	struct loop *loop = &net->ctrl_thread->loop;
+	int err;
+
 	link_update(net);
 	net->link = (struct watch){ .fd = net->tap.link_fd, .ready = link_ready };
-	if (net->link.fd < 0)
-		return 0;
-	return loop_watch(&net->ctrl_thread->loop, &net->link, EPOLLIN);
+	err = loop_watch(loop, &net->announce_timer, EPOLLIN);
+	if (err || net->link.fd < 0)
+		return err;
+	return loop_watch(loop, &net->link, EPOLLIN);
+}
+
+int net_link_init(struct net *net)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+
+	net->announce_timer = (struct watch){ .fd = fd, .ready = announce_due };
+	return fd < 0 ? -errno : 0;
+}
+
+void net_link_destroy(struct net *net)
+{
+	if (net->announce_timer.ready && net->announce_timer.fd >= 0)
+		close(net->announce_timer.fd);
 }
 
 /* --- begin and end of a run ------------------------------------------------------------------- */
@@ -345,12 +442,16 @@ int net_ctrl_start(void *arg)
 	net->filter_now = 0;
 	net_filter_init(&net->filter[0], net->mac, has(net, VIRTIO_NET_F_CTRL_VLAN));
 	net->offloads = net_offloads_rx(net->features);
-	err = tap_set_offloads(&net->tap, net->offloads);
+	err = change_offloads(net, net->offloads);
+	net->link_up = tap_link_up(&net->tap);
 	/* A tap that was deleted has a link that is down; its guest starts all the same. */
-	if (err && tap_link_up(&net->tap))
-		log_warn("%s: %s does not take the guest's offloads (TUNSETOFFLOAD): %s",
-			 net->dev.name, net->tap.name, strerror(-err));
-	link_update(net);
+	if (err && net->link_up)
+		log_limited(LOG_LEVEL_WARN,
+			    "%s: %s does not take the guest's offloads (TUNSETOFFLOAD): %s",
+			    net->dev.name, net->tap.name, strerror(-err));
+	if (err)
+		net->offloads = tap_set_offloads(&net->tap, 0) ? net->offloads : 0;
+	store_status(net, net->link_up ? VIRTIO_NET_S_LINK_UP : 0);
 	return 0;
 }
 
@@ -358,7 +459,8 @@ int net_ctrl_stop(void *arg)
 {
 	struct net *net = arg;
 
-	(void)tap_attach(&net->tap, 1);
+	(void)change_pairs(net, 1);
+	set_announce_timer(net, 0);
 	net->features = 0;
 	virtio_config_store(net->config.mac, net->mac, sizeof(net->mac));
 	net->announce = false;

@@ -37,7 +37,8 @@ static bool vlan_passes(const struct net_filter *f, const uint8_t *eth, size_t l
 	if (eth[12] != (ETH_P_8021Q >> 8) || eth[13] != (ETH_P_8021Q & 0xff))
 		return true;
 	id = (unsigned)(eth[14] & 0x0f) << 8 | eth[15];
-	return f->vlan[id / 64] >> id % 64 & 1;
+	/* Number 0 is no VLAN, only a priority: a guest without VLANs takes such frames. */
+	return id == 0 || (f->vlan[id / 64] >> id % 64 & 1);
 }
 
 static bool in_table(const struct net_filter *f, uint64_t mac)

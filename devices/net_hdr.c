@@ -36,6 +36,19 @@ static const struct {
 
 #define N_BITS (sizeof(feature_bits) / sizeof(feature_bits[0]))
 
+/*
+ * What a driver took without the bit it rests on (virtio 1.2, "Feature bit requirements") it does not
+ * get: a tap takes no such set.
+ */
+static unsigned with_their_needs(unsigned offloads)
+{
+	if (!(offloads & TUN_F_CSUM))
+		return 0;
+	if (!(offloads & (TUN_F_TSO4 | TUN_F_TSO6)))
+		offloads &= ~(unsigned)TUN_F_TSO_ECN;
+	return offloads;
+}
+
 /* The header does not tell USO over IPv4 from IPv6: a driver that takes but one gets none. */
 unsigned net_offloads_rx(uint64_t features)
 {
@@ -46,7 +59,7 @@ unsigned net_offloads_rx(uint64_t features)
 			offloads |= feature_bits[i].offload;
 	if ((offloads & TAP_USO) != TAP_USO)
 		offloads &= ~(unsigned)TAP_USO;
-	return offloads;
+	return with_their_needs(offloads);
 }
 
 unsigned net_offloads_tx(uint64_t features)
@@ -56,7 +69,7 @@ unsigned net_offloads_tx(uint64_t features)
 	for (unsigned i = 0; i < N_BITS; i++)
 		if (features >> feature_bits[i].host_bit & 1)
 			offloads |= feature_bits[i].offload;
-	return offloads;
+	return with_their_needs(offloads);
 }
 
 uint64_t net_features_rx(unsigned offloads)
@@ -133,6 +146,8 @@ bool net_hdr_fit_rx(struct virtio_net_hdr_v1 *h, size_t len, unsigned offloads)
 {
 	if (!csum_fits(h, len, offloads) || !gso_fits(h, offloads))
 		return false;
+	if (h->hdr_len > len)
+		h->hdr_len = 0;
 	if (offloads & TUN_F_CSUM)
 		h->flags &= VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID;
 	else

@@ -26,9 +26,12 @@
 #define NET_RX_MAX (TAP_HDR_LEN + 65550)
 #define NET_TX_MAX (TAP_HDR_LEN + 65535 + 40 + ETH_HLEN + 8)
 
-/* One pass of a queue, after which its thread looks what else there is to do. */
+/*
+ * One pass of a queue, after which its thread looks what else there is to do, by two system calls:
+ * a fraction of a millisecond of small frames as of large ones.
+ */
 #define NET_BUDGET_FRAMES 256
-#define NET_BUDGET_BYTES  524288
+#define NET_BUDGET_BYTES  2097152
 
 /*
  * How much a batch may hold back from the driver: a few microseconds of small frames, one of large.
@@ -72,6 +75,12 @@ struct net_batch {
 	size_t bytes;
 };
 
+/* The front of a frame, as far as it is looked at. */
+struct net_rx_front {
+	struct virtio_net_hdr_v1 hdr;
+	uint8_t eth[ETH_HLEN + 2]; /* with the number of a VLAN, if there is one */
+};
+
 struct net_rx {
 	_Alignas(CACHE_LINE) struct virtio_queue *q;
 	struct net *net;
@@ -84,6 +93,8 @@ struct net_rx {
 	unsigned ticks;
 	unsigned offloads;               /* TUN_F_* the driver takes */
 	uint32_t need;                   /* bytes of buffers to hold any frame */
+	uint32_t longest;                /* of frames that are not segmented */
+	unsigned strikes;                /* reads in a row that brought nothing */
 	const struct net_filter *filter;
 	struct watch tap, timer;
 
@@ -92,7 +103,9 @@ struct net_rx {
 	struct rx_chain *chain;          /* a ring */
 	unsigned first_seg, n_seg, first_chain, n_chains;
 	uint64_t room;                   /* their bytes */
-	uint8_t spill;                   /* the byte that shows that a frame did not fit */
+	uint8_t *bounce;                 /* takes what the segments of a read cannot */
+	size_t likely;                   /* bytes of the next frame */
+	struct net_rx_front front;       /* of the frame that was read last */
 
 	int frames_left;                 /* of this pass */
 	int64_t bytes_left;
@@ -131,9 +144,10 @@ struct net {
 	unsigned n_cpus;
 
 	/* The control thread's. */
-	struct watch link;
+	struct watch link, announce_timer;
 	bool link_up, announce;          /* announce: the guest was asked to */
 	unsigned offloads;               /* TUN_F_* that the receivers may get now */
+	int64_t paced_ns;                /* CLOCK_MONOTONIC up to which changes were granted */
 	unsigned tap_mtu;                /* at the start of the run; 0 = not known */
 	uint64_t features;               /* negotiated, while running; else 0 */
 	struct net_filter filter[2];     /* the receivers' one, and the next */
@@ -187,5 +201,8 @@ int net_ctrl_stop(void *net);
 void net_ctrl_pass(struct net *net, struct virtio_queue *q);
 /* Follow the tap's link; once, before the thread parks.  0 or -errno. */
 int net_link_watch(struct net *net);
+/* What it needs; on main. */
+int net_link_init(struct net *net);
+void net_link_destroy(struct net *net);
 
 #endif

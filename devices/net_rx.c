@@ -5,12 +5,15 @@
  *	1. Fill: pop chains until the buffers in hand hold the largest frame that may come, for
  *	   nothing says how long the next one is.  With mergeable buffers (MRG_RXBUF) that is many
  *	   chains, else one.
- *	2. One readv over all their segments, straight into guest RAM.  A private byte behind the
- *	   last segment shows when a frame was longer than the buffers: then it is dropped, whole
- *	   frame or none.
- *	3. Copy out the first 28 bytes (virtio header, addresses, VLAN tag), check header and
- *	   filter, write the header back with the number of buffers.  A frame that does not pass
- *	   leaves the buffers in hand.
+ *	2. One readv.  The front of the frame (28 bytes: virtio header, addresses, VLAN tag) comes
+ *	   into a copy of our own, what is behind it straight into guest RAM: into as many segments
+ *	   as the frames before this one make likely, for the kernel copies and checks each, and all
+ *	   in hand would be 43 for 64 bytes of frame.  Behind them lies the bounce buffer.  What has
+ *	   to go there is copied to the other segments, and the next reads take more of them.  A
+ *	   frame longer than all buffers is dropped, whole frame or none.
+ *	3. Check header and filter, then write the front to its place, with the number of buffers.
+ *	   Guest RAM is never read: that would be a cache miss behind a large frame.  A frame that
+ *	   does not pass leaves the buffers in hand.
  *	4. Push the chains that were filled.  The rest stays in hand for the next frame, also until
  *	   the next pass: popping the 40-odd chains of a large frame again for each small one would
  *	   cost more than the read.  They are the device's until reset, popped or not.
@@ -49,20 +52,23 @@
  */
 #define TICK_NS        500000
 #define PATIENCE_TICKS 9
+#define LATE_TICK      7 /* 64 ms */
 
-/* Segments in hand: what one readv takes, less the private byte. */
-#define SEGS_MAX (VIRTQ_IOV_MAX - 1)
-/* One chain more than fits behind what is in hand, at any place before it is moved to the front. */
-#define IOV_SLOTS   (2 * VIRTQ_IOV_MAX + 1)
+/* Segments in hand, and of them those that one readv takes beside the front and the bounce buffer. */
+#define SEGS_MAX  (VIRTQ_IOV_MAX - 1)
+#define SEGS_READ (VIRTQ_IOV_MAX - 2)
+/* The first slot of iov where segments may be: the one before them is for the front. */
+#define FIRST_SEG 1
+/* One chain more than fits behind what is in hand, at any place before it is moved down. */
+#define IOV_SLOTS   (FIRST_SEG + 2 * VIRTQ_IOV_MAX + 1)
 #define CHAIN_SLOTS VIRTQ_IOV_MAX
+/* A byte more than any frame, so that a full buffer tells that something is missing. */
+#define RX_BOUNCE_LEN (NET_RX_MAX + 1)
+
+/* Reads in a row that bring nothing. */
+#define STRIKES_MAX 8
 
 enum rx_fill { RX_ENOUGH, RX_EMPTY, RX_STOP };
-
-/* The front of a frame, as far as it is looked at. */
-struct rx_front {
-	struct virtio_net_hdr_v1 hdr;
-	uint8_t eth[ETH_HLEN + 2]; /* with the number of a VLAN, if there is one */
-};
 
 static void rx_flush(struct net_rx *rx)
 {
@@ -79,7 +85,8 @@ static bool rx_has_budget(const struct net_rx *rx)
 
 static void rx_drop_window(struct net_rx *rx)
 {
-	rx->first_seg = rx->n_seg = rx->first_chain = rx->n_chains = 0;
+	rx->first_seg = FIRST_SEG;
+	rx->n_seg = rx->first_chain = rx->n_chains = 0;
 	rx->room = 0;
 }
 
@@ -87,8 +94,8 @@ static void rx_drop_window(struct net_rx *rx)
 static struct iovec *window_end(struct net_rx *rx)
 {
 	if (rx->first_seg + rx->n_seg + VIRTQ_IOV_MAX >= IOV_SLOTS) {
-		memmove(rx->iov, rx->iov + rx->first_seg, rx->n_seg * sizeof(*rx->iov));
-		rx->first_seg = 0;
+		memmove(rx->iov + FIRST_SEG, rx->iov + rx->first_seg, rx->n_seg * sizeof(*rx->iov));
+		rx->first_seg = FIRST_SEG;
 	}
 	return rx->iov + rx->first_seg + rx->n_seg;
 }
@@ -101,18 +108,31 @@ static void window_add(struct net_rx *rx, const struct chain *c)
 	rx->room += c->in_len;
 }
 
-/* The oldest chain leaves, with len bytes in it. */
-static void window_push(struct net_rx *rx, uint32_t len)
+/* The oldest chains leave, with len bytes in them; returns how many. */
+static uint16_t window_push(struct net_rx *rx, uint32_t len)
 {
-	const struct rx_chain *c = &rx->chain[rx->first_chain];
+	struct virtq *vq = &rx->q->vq;
+	unsigned at = rx->first_chain, n_seg = 0;
+	uint64_t room = 0;
+	uint16_t n = 0;
 
-	virtq_push(&rx->q->vq, c->head, len);
-	stat_add(&rx->q->stats.requests, 1);
-	rx->first_chain = (rx->first_chain + 1) % CHAIN_SLOTS;
-	rx->n_chains--;
-	rx->first_seg += c->n_seg;
-	rx->n_seg -= c->n_seg;
-	rx->room -= c->len;
+	for (; len > 0; n++) {
+		const struct rx_chain *c = &rx->chain[at];
+		uint32_t step = MIN(len, c->len);
+
+		virtq_push(vq, c->head, step);
+		len -= step;
+		n_seg += c->n_seg;
+		room += c->len;
+		at = (at + 1) % CHAIN_SLOTS;
+	}
+	rx->first_chain = at;
+	rx->n_chains -= n;
+	rx->first_seg += n_seg;
+	rx->n_seg -= n_seg;
+	rx->room -= room;
+	stat_add(&rx->q->stats.requests, n);
+	return n;
 }
 
 /* Only writable, and room for the header; without MRG_RXBUF for an empty frame as well. */
@@ -180,13 +200,13 @@ static void rx_set_timer(struct net_rx *rx)
 		rx->timer_set = timerfd_settime(rx->timer.fd, 0, &t, NULL) == 0;
 }
 
-/* Look again after a tick, if nothing else comes before. */
-static void rx_wait(struct net_rx *rx)
+/* Look again after this tick, if nothing else comes before. */
+static void rx_wait(struct net_rx *rx, unsigned tick)
 {
 	if (rx->waiting)
 		return;
 	rx->waiting = true;
-	rx->ticks = 0;
+	rx->ticks = tick;
 	rx_set_timer(rx);
 }
 
@@ -206,7 +226,7 @@ static bool rx_make_do(struct net_rx *rx)
 	}
 	rx_count_stall(rx);
 	if (rx->n_chains > 0)
-		rx_wait(rx);
+		rx_wait(rx, 0);
 	return false;
 }
 
@@ -248,21 +268,13 @@ static void rx_timer(struct watch *w, uint32_t events)
 
 /* --- one frame -------------------------------------------------------------------------------- */
 
-/* Fill the chains in hand with len bytes, header included; the first gets the header. */
-static void rx_deliver(struct net_rx *rx, struct virtio_net_hdr_v1 *h, uint32_t len)
+/* Hand over the chains in hand with len bytes in them, all in place but for the front. */
+static void rx_deliver(struct net_rx *rx, uint32_t len)
 {
 	struct cursor at = cursor_of(rx->iov + rx->first_seg, rx->n_seg);
-	uint32_t left = len;
-	uint16_t n = 0;
 
-	for (; left > 0; n++) {
-		uint32_t step = MIN(left, rx->chain[rx->first_chain].len);
-
-		window_push(rx, step);
-		left -= step;
-	}
-	h->num_buffers = n;
-	(void)cursor_write(&at, h, sizeof(*h));
+	rx->front.hdr.num_buffers = window_push(rx, len);
+	(void)cursor_write(&at, &rx->front, MIN(len, sizeof(rx->front)));
 	stat_add(&rx->stats.frames, 1);
 	stat_add(&rx->stats.bytes, len - TAP_HDR_LEN);
 	rx->batch.frames++;
@@ -271,66 +283,131 @@ static void rx_deliver(struct net_rx *rx, struct virtio_net_hdr_v1 *h, uint32_t 
 		rx_flush(rx);
 }
 
-/* len bytes lie in the buffers in hand. */
-static void rx_frame(struct net_rx *rx, size_t len)
+/* Of len bytes, `direct` lie in place or in the front, the others in the bounce buffer. */
+static bool rx_unbounce(struct net_rx *rx, size_t direct, size_t len)
 {
-	struct cursor c = cursor_of(rx->iov + rx->first_seg, rx->n_seg);
-	size_t front_len = MIN(len, sizeof(struct rx_front));
-	struct rx_front f;
+	struct cursor to = cursor_of(rx->iov + rx->first_seg, rx->n_seg);
 
-	if (len > rx->room) {
+	return len <= direct ||
+	       (cursor_skip(&to, direct) && cursor_write(&to, rx->bounce, len - direct));
+}
+
+static void rx_frame(struct net_rx *rx, size_t direct, size_t len)
+{
+	struct net_rx_front *f = &rx->front;
+
+	/* A full bounce buffer: the end may be missing. */
+	if (len > rx->room || len - MIN(direct, len) == RX_BOUNCE_LEN) {
 		stat_add(&rx->stats.dropped, 1);
 		/* Longer than was to be expected: somebody has raised the tap's MTU. */
 		if (rx->room >= rx->need && rx->mrg)
 			rx->need = NET_RX_MAX;
 		return;
 	}
-	if (len < TAP_HDR_LEN + ETH_HLEN || !cursor_read(&c, &f, front_len) ||
-	    !net_hdr_fit_rx(&f.hdr, len - TAP_HDR_LEN, rx->offloads)) {
+	if (len < TAP_HDR_LEN + ETH_HLEN ||
+	    !net_hdr_fit_rx(&f->hdr, len - TAP_HDR_LEN, rx->offloads))
 		stat_add(&rx->stats.bad, 1);
-		return;
-	}
-	if (net_filter_passes(rx->filter, f.eth, front_len - TAP_HDR_LEN))
-		rx_deliver(rx, &f.hdr, (uint32_t)len);
-	else
+	else if (f->hdr.gso_type == VIRTIO_NET_HDR_GSO_NONE && len > rx->longest)
+		stat_add(&rx->stats.dropped, 1);
+	else if (!net_filter_passes(rx->filter, f->eth, MIN(len, sizeof(*f)) - TAP_HDR_LEN))
 		stat_add(&rx->stats.filtered, 1);
+	else if (rx_unbounce(rx, direct, len))
+		rx_deliver(rx, (uint32_t)len);
 }
 
-/* A read that brought nothing: is there to be another?  0: the other end of a socket is closed. */
+/*
+ * A read that brought nothing: is there to be another?  Whatever it was may have cost one frame (EFAULT,
+ * EINVAL: a header the kernel cannot make) or be a message without bytes, and there will be no edge for
+ * those behind it.  It may also be the end of a socket, or stay: so after some strikes, look again later.
+ */
 static bool rx_read_on(struct net_rx *rx, ssize_t n)
 {
-	if (n == 0 || errno == EAGAIN)
+	int err = n < 0 ? errno : 0;
+
+	/* EBADFD: a deleted tap; the link is down then, and TX says it. */
+	if (err == EAGAIN || err == EBADFD)
 		return false;
-	if (errno == EFAULT || errno == EINTR) {
-		stat_add(&rx->stats.dropped, errno == EFAULT);
+	if (err == EINTR)
 		return true;
-	}
-	/* Deleted (EBADFD): the link is down then, and TX says it. */
-	if (errno == ENOMEM)
-		rx_wait(rx);
-	else if (errno != EBADFD)
+	if (err && err != ENOMEM) {
+		stat_add(&rx->stats.dropped, 1);
 		log_limited(LOG_LEVEL_WARN, "%s: cannot read from %s: %s", rx->q->name,
-			    *rx->net->tap.name ? rx->net->tap.name : "the other end",
-			    strerror(errno));
+			    *rx->net->tap.name ? rx->net->tap.name : "the other end", strerror(err));
+	}
+	if (err != ENOMEM && ++rx->strikes < STRIKES_MAX)
+		return true;
+	rx->strikes = 0;
+	rx_wait(rx, LATE_TICK);
 	return false;
+}
+
+/* Segments for a frame as those before it were, and their bytes: one at least. */
+static unsigned rx_segs_likely(const struct net_rx *rx, size_t *bytes)
+{
+	const struct iovec *v = rx->iov + rx->first_seg;
+	unsigned n = 0, max = MIN(rx->n_seg, SEGS_READ);
+
+	*bytes = 0;
+	do
+		*bytes += v[n++].iov_len;
+	while (n < max && (*bytes < rx->likely || *bytes < sizeof(rx->front)));
+	return n;
+}
+
+/*
+ * Read a frame: its front, then n_seg segments from where the front ends in them, then the bounce
+ * buffer.  The slots that are borrowed for it are put back.
+ */
+static ssize_t rx_read(struct net_rx *rx, unsigned n_seg)
+{
+	struct iovec *v = rx->iov + rx->first_seg, *end = v + n_seg, before, cut, behind = *end;
+	size_t skip = sizeof(rx->front);
+	ssize_t n;
+
+	for (; v < end && v->iov_len <= skip; v++)
+		skip -= v->iov_len;
+	before = v[-1];
+	cut = *v;
+	v[-1] = (struct iovec){ .iov_base = &rx->front, .iov_len = sizeof(rx->front) };
+	if (v < end) {
+		v->iov_base = (uint8_t *)v->iov_base + skip;
+		v->iov_len -= skip;
+	}
+	*end = (struct iovec){ .iov_base = rx->bounce, .iov_len = RX_BOUNCE_LEN };
+	n = readv(rx->fd, v - 1, (int)(end - v) + 2);
+	*end = behind;
+	v[-1] = before;
+	*v = cut;
+	return n;
+}
+
+/* At once for more, slowly for less: large frames come with small ones between them. */
+static void rx_learn(struct net_rx *rx, size_t len)
+{
+	if (len >= rx->likely)
+		rx->likely = len;
+	else
+		rx->likely -= (rx->likely - len) / 16;
 }
 
 /* True: there may be more. */
 static bool rx_one(struct net_rx *rx)
 {
-	struct iovec *v;
+	size_t direct;
+	unsigned n_seg;
 	ssize_t n;
 
 	if (!rx_room(rx))
 		return false;
-	v = rx->iov + rx->first_seg;
-	v[rx->n_seg] = (struct iovec){ .iov_base = &rx->spill, .iov_len = 1 };
-	n = readv(rx->fd, v, (int)rx->n_seg + 1);
+	n_seg = rx_segs_likely(rx, &direct);
+	n = rx_read(rx, n_seg);
 	rx->frames_left--;
 	if (n <= 0)
 		return rx_read_on(rx, n);
+	rx->strikes = 0;
 	rx->bytes_left -= n;
-	rx_frame(rx, (size_t)n);
+	rx_learn(rx, (size_t)n);
+	rx_frame(rx, MAX(direct, sizeof(rx->front)), (size_t)n);
 	return true;
 }
 
@@ -368,6 +445,14 @@ static uint32_t largest_frame(const struct net_rx *rx)
 	return MIN(TAP_HDR_LEN + ETH_HLEN + 8 + mtu, (unsigned)NET_RX_MAX);
 }
 
+/* Virtio 1.2, 5.1.4.1: with F_MTU nothing longer than that may come, unless it is segmented. */
+static uint32_t longest_packet(const struct net *net, uint64_t features)
+{
+	if (!(features >> VIRTIO_NET_F_MTU & 1))
+		return NET_RX_MAX;
+	return TAP_HDR_LEN + ETH_HLEN + 4 + net->config.mtu;
+}
+
 int net_rx_begin(struct net_rx *rx)
 {
 	struct loop *loop = &rx->q->thread->loop;
@@ -375,11 +460,14 @@ int net_rx_begin(struct net_rx *rx)
 	int err;
 
 	rx->mrg = features >> VIRTIO_NET_F_MRG_RXBUF & 1;
-	rx->offloads = net_offloads_rx(features);
+	rx->offloads = rx->net->offloads;
 	rx->need = rx->mrg ? largest_frame(rx) : 1;
 	rx->filter = &rx->net->filter[rx->net->filter_now];
 	rx->active = rx == &rx->net->rx[0];
 	rx->starved = rx->waiting = rx->patience_over = false;
+	rx->likely = 0;
+	rx->strikes = 0;
+	rx->longest = longest_packet(rx->net, features);
 	rx->batch = (struct net_batch){ 0 };
 	rx_drop_window(rx);
 	err = loop_watch(loop, &rx->tap, EPOLLIN | EPOLLET);
@@ -413,7 +501,8 @@ int net_rx_init(struct net_rx *rx, struct net *net, unsigned pair)
 		return -errno;
 	rx->iov = calloc(IOV_SLOTS, sizeof(*rx->iov));
 	rx->chain = calloc(CHAIN_SLOTS, sizeof(*rx->chain));
-	return rx->iov && rx->chain ? 0 : -ENOMEM;
+	rx->bounce = malloc(RX_BOUNCE_LEN); /* costs memory when it is first used */
+	return rx->iov && rx->chain && rx->bounce ? 0 : -ENOMEM;
 }
 
 void net_rx_destroy(struct net_rx *rx)
@@ -422,4 +511,5 @@ void net_rx_destroy(struct net_rx *rx)
 		close(rx->timer.fd);
 	free(rx->iov);
 	free(rx->chain);
+	free(rx->bounce);
 }

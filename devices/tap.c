@@ -382,14 +382,16 @@ int tap_attach(struct tap *t, unsigned want)
 
 int tap_set_offloads(struct tap *t, unsigned offloads)
 {
-	int err = 0;
-
 	/* Kernels so far know USO for both IP versions or not at all. */
 	if ((offloads & TAP_USO) != TAP_USO)
 		offloads &= ~(unsigned)TAP_USO;
-	for (unsigned i = 0; t->kernel && i < t->n && !err; i++)
-		err = ioctl(t->fd[i], TUNSETOFFLOAD, offloads) ? -errno : 0;
-	return err;
+	if (!t->kernel || offloads == t->offloads_now)
+		return 0;
+	/* A property of the interface: one descriptor speaks for all. */
+	if (ioctl(t->fd[0], TUNSETOFFLOAD, offloads))
+		return -errno;
+	t->offloads_now = offloads;
+	return 0;
 }
 
 int tap_bring_up(struct tap *t, unsigned mtu)

@@ -36,6 +36,7 @@ struct tap {
 	unsigned n;             /* descriptors */
 	unsigned attached;      /* fd[0..attached) are the interface's queues 0..attached-1 */
 	unsigned offloads;      /* TUN_F_* that can be asked for */
+	unsigned offloads_now;  /* as they were last set */
 	int found_hdr_len;      /* what tap_close puts back; 0 = nothing */
 	int link_fd;            /* readable when some link changed; -1 = not to be had */
 	bool kernel;            /* an interface; else sockets */

@@ -71,6 +71,7 @@ int virtq_start(struct virtq *q, const struct mem *mem, uint16_t size, uint64_t 
 	if (!q->desc || !q->avail || !q->used)
 		return -EINVAL;
 	q->mem = mem;
+	q->ram = &mem->region[0];
 	q->size = size;
 	q->event_idx = (features >> VIRTIO_RING_F_EVENT_IDX) & 1;
 	q->indirect = (features >> VIRTIO_RING_F_INDIRECT_DESC) & 1;
@@ -87,7 +88,7 @@ void virtq_stop(struct virtq *q)
 	*q = (struct virtq){ .broken = true, .fault = "queue is stopped" };
 }
 
-static int virtq_break(struct virtq *q, const char *what)
+static __attribute__((cold)) int virtq_break(struct virtq *q, const char *what)
 {
 	q->broken = true;
 	q->fault = what;
@@ -111,11 +112,12 @@ static int virtq_look(struct virtq *q)
 struct walk {
 	const uint8_t *table; /* an indirect one may lie at any address */
 	uint32_t entries;
-	uint32_t links; /* taken from this table so far */
+	uint32_t links;       /* taken from this table so far */
 	bool indirect;
-	bool in_seen;   /* a writable segment was met */
-	struct iovec *iov;
-	unsigned max;
+	bool in_seen;             /* a writable segment was met */
+	struct iovec *next, *end; /* segments go here */
+	struct iovec *first_in;   /* where the writable ones begin, once there are any */
+	uint64_t len[2];          /* bytes readable, writable */
 };
 
 /* One copy, which the compiler may not replace by a second look at memory the guest can change. */
@@ -145,36 +147,53 @@ static int walk_enter_table(struct virtq *q, struct walk *w, const struct vring_
 }
 
 /*
- * One descriptor's bytes become one segment, or more where RAM regions meet; none when it is empty.
+ * Bytes that do not lie in the region of the buffer before: one segment, or more where regions meet.
+ * Rare, and kept out of the way of what is not.
  */
-static int walk_add(struct virtq *q, struct walk *w, const struct vring_desc *d, struct chain *c)
+static __attribute__((noinline)) int walk_add_runs(struct virtq *q, struct walk *w, uint64_t gpa,
+						   uint64_t left)
 {
-	bool in = d->flags & VRING_DESC_F_WRITE;
-	uint64_t gpa = d->addr, left = d->len;
-
-	if (w->in_seen && !in)
-		return virtq_break(q, "readable descriptor after a writable one");
-	w->in_seen = in;
-	if (__builtin_add_overflow(in ? c->in_len : c->out_len, d->len,
-				   in ? &c->in_len : &c->out_len))
-		return virtq_break(q, "chain of 4 GiB or more");
 	while (left > 0) {
 		uint64_t run = left;
 		void *p = mem_run(q->mem, gpa, &run);
 
 		if (!p)
 			return virtq_break(q, "buffer outside RAM");
-		if (c->n_out + c->n_in == w->max)
+		if (w->next == w->end)
 			return -ENOBUFS;
-		w->iov[c->n_out + c->n_in] = (struct iovec){ .iov_base = p, .iov_len = run };
-		*(in ? &c->n_in : &c->n_out) += 1;
+		*w->next++ = (struct iovec){ .iov_base = p, .iov_len = run };
+		for (unsigned i = 0; i < q->mem->n; i++)
+			if (gpa - q->mem->region[i].gpa < q->mem->region[i].len)
+				q->ram = &q->mem->region[i];
 		gpa += run;
 		left -= run;
 	}
 	return 0;
 }
 
-static int virtq_walk(struct virtq *q, uint32_t i, struct walk *w, struct chain *c)
+/* One descriptor's bytes; no segment when there are none. */
+static int walk_add(struct virtq *q, struct walk *w, const struct vring_desc *d)
+{
+	const struct mem_region *r = q->ram;
+	bool in = d->flags & VRING_DESC_F_WRITE;
+	uint64_t off = d->addr - r->gpa;
+
+	if (in && !w->in_seen)
+		w->first_in = w->next;
+	if (!in && w->in_seen)
+		return virtq_break(q, "readable descriptor after a writable one");
+	w->in_seen = in;
+	/* Never near 64 bits: a few thousand links of 32. */
+	w->len[in] += d->len;
+	if (w->len[in] > UINT32_MAX)
+		return virtq_break(q, "chain of 4 GiB or more");
+	if (d->len == 0 || off >= r->len || d->len > r->len - off || w->next == w->end)
+		return walk_add_runs(q, w, d->addr, d->len);
+	*w->next++ = (struct iovec){ .iov_base = r->host + off, .iov_len = d->len };
+	return 0;
+}
+
+static int virtq_walk(struct virtq *q, uint32_t i, struct walk *w)
 {
 	struct vring_desc d;
 	int err;
@@ -190,7 +209,7 @@ static int virtq_walk(struct virtq *q, uint32_t i, struct walk *w, struct chain 
 			d.next = 0;
 			d.flags = VRING_DESC_F_NEXT;
 		} else {
-			err = walk_add(q, w, &d, c);
+			err = walk_add(q, w, &d);
 		}
 		if (err)
 			return err;
@@ -201,7 +220,8 @@ static int virtq_walk(struct virtq *q, uint32_t i, struct walk *w, struct chain 
 
 int virtq_pop(struct virtq *q, struct iovec *iov, unsigned max, struct chain *c)
 {
-	struct walk w = { .iov = iov, .max = MIN(max, VIRTQ_IOV_MAX) };
+	struct walk w = { .next = iov, .end = iov + MIN(max, VIRTQ_IOV_MAX) };
+	uint16_t head;
 	int ret;
 
 	if (q->broken)
@@ -213,15 +233,24 @@ int virtq_pop(struct virtq *q, struct iovec *iov, unsigned max, struct chain *c)
 	 * hostile one would make us hold requests without limit. */
 	if (q->in_flight == q->size)
 		return virtq_break(q, "more chains available than descriptors exist");
-	*c = (struct chain){ .iov = iov,
-			     .head = load16(&q->avail->ring[q->next_avail & (q->size - 1)]) };
+	head = load16(&q->avail->ring[q->next_avail & (q->size - 1)]);
 	w.table = (const uint8_t *)q->desc;
 	w.entries = q->size;
-	ret = virtq_walk(q, c->head, &w, c);
+	ret = virtq_walk(q, head, &w);
 	if (ret == -ENOBUFS && max >= VIRTQ_IOV_MAX)
 		ret = virtq_break(q, "chain of too many segments");
 	if (ret < 0)
 		return ret;
+	if (!w.in_seen)
+		w.first_in = w.next;
+	*c = (struct chain){
+		.iov = iov,
+		.head = head,
+		.n_out = (uint16_t)(w.first_in - iov),
+		.n_in = (uint16_t)(w.next - w.first_in),
+		.out_len = (uint32_t)w.len[0],
+		.in_len = (uint32_t)w.len[1],
+	};
 	q->next_avail++;
 	q->in_flight++;
 	return 1;

@@ -34,6 +34,7 @@ struct vring_used;
 
 struct virtq {
 	const struct mem *mem;
+	const struct mem_region *ram; /* of mem: where the last buffer lay */
 	struct vring_desc *desc; /* host pointers into guest RAM, checked for the whole ring */
 	struct vring_avail *avail;
 	struct vring_used *used;

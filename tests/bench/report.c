@@ -44,12 +44,11 @@ static void write_json(FILE *f, const struct bench_row *row, size_t n)
 
 static void write_aim(FILE *f, const struct bench_row *r)
 {
-	bool of_ratio = r->aim > 0 && strcmp(r->aim_of, "ratio") == 0;
-	double value = of_ratio ? ratio(r) : r->heddle;
+	double value = r->aim_of && strcmp(r->aim_of, "ratio") == 0 ? ratio(r) : r->heddle;
 
-	if (r->aim > 0)
-		fprintf(f, "%s <= %.10g: %s", r->aim_of, r->aim,
-			value <= r->aim ? "met" : "missed");
+	if (r->aim > 0 || r->none)
+		fprintf(f, "%s %s %.10g: %s", r->aim_of, r->at_least ? ">=" : "<=", r->aim,
+			(r->at_least ? value >= r->aim : value <= r->aim) ? "met" : "missed");
 }
 
 static void write_table(FILE *f, const char *title, const struct bench_row *row, size_t n)

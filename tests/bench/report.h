@@ -6,6 +6,7 @@
 #ifndef TESTS_BENCH_REPORT_H
 #define TESTS_BENCH_REPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Texts hold no '"', '\' or '|'. */
@@ -15,8 +16,10 @@ struct bench_row {
 	double heddle, reference;
 	const char *reference_name;
 	unsigned runs;      /* of each */
-	double aim;         /* 0: none */
+	double aim;         /* 0: none, unless that is the aim ("none") */
 	const char *aim_of; /* what is to be at most aim: "ratio" or "heddle".  Only in the table */
+	bool at_least;      /* and not at most */
+	bool none;          /* aim_of is to be 0 */
 };
 
 /* Median of n > 0 values; sorts them. */

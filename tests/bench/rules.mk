@@ -8,6 +8,15 @@ bench-start: build/heddle $(BENCH)/heddle $(BENCH)/bare $(BENCH)/start bench-pay
 	@tests/bench/start.sh
 bench-payloads: $(PAYLOAD)
 
+.PHONY: bench-ring
+bench-ring: $(BENCH)/ring
+	@tests/bench/ring.sh
+
+$(BENCH)/ring: $(addprefix $(B)/tests/bench/,ring.o ring_rig.o ring_move.o report.o) $(B)/libheddle.a
+	@mkdir -p $(@D)
+	@$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
 $(BENCH)/heddle: $(B)/heddle
 	@mkdir -p $(@D)
 	$(Q)strip -o $@ $<
@@ -21,6 +30,19 @@ $(BENCH)/start: tests/bench/start.c tests/bench/report.c tests/bench/report.h
 	@mkdir -p $(@D)
 	@$(SAY) CC $@
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
+
+.PHONY: bench-net
+bench-net: build/heddle $(BENCH)/heddle $(BENCH)/net $(BENCH)/netbench
+	@guest-images/kernels.sh backports-cloud
+	@tests/bench/net.sh
+$(BENCH)/net: tests/bench/net.c tests/bench/report.c tests/bench/report.h
+	@mkdir -p $(@D)
+	@$(SAY) CC $@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
+$(BENCH)/netbench: guest-images/bench/netbench.c
+	@mkdir -p $(@D)
+	@$(SAY) CC $@
+	$(Q)$(AS_MUSL) -static -std=gnu11 -O2 $(WARN) $(WERROR) $(AGENT_INC) -o $@ $<
 
 $(BENCH)/noise: guest-images/bench/noise.c
 	@mkdir -p $(@D)
@@ -42,3 +64,5 @@ $(BENCH)/%.elf: guest-images/bench/payload.S guest-images/bench/pvh.ld $(BENCH)/
 	$(Q)$(CC) $(PAYLOAD_DEFS) -DPAD='"$(BENCH)/noise.bin"' -c -o $@.o $<
 	$(Q)$(LD) -n -T guest-images/bench/pvh.ld -o $@ $@.o
 	@rm -f $@.o
+
+-include $(wildcard $(B)/tests/bench/*.d)

@@ -225,16 +225,20 @@ START_TEST(features_are_those_that_are_there)
 }
 END_TEST
 
-START_TEST(made_up_mac_is_a_stations_and_stays_the_same)
+START_TEST(two_ends_of_a_cable_have_macs_of_their_own)
 {
-	uint8_t mac[6];
+	struct rig other;
+	char spec[32];
 
 	rig_create(&r, 1, SIZE, "");
-	memcpy(mac, r.net->mac, 6);
-	ck_assert_uint_eq(mac[0] & 3, 2);
-	rig_destroy(&r);
-	rig_create(&r, 1, SIZE, "");
-	ck_assert_mem_eq(mac, r.net->mac, 6);
+	rig_guest(&other);
+	other.far[0] = 0;
+	snprintf(spec, sizeof(spec), "fds=%d", dup(r.far[0]));
+	ck_assert_int_eq(rig_launch(&other, spec, 1, SIZE), 0);
+	ck_assert_uint_eq(r.net->mac[0] & 3, 2);
+	ck_assert_uint_eq(other.net->mac[0] & 3, 2);
+	ck_assert_mem_ne(other.net->mac, r.net->mac, 6);
+	rig_destroy(&other);
 	rig_destroy(&r);
 }
 END_TEST
@@ -580,7 +584,7 @@ SUITE_MAIN_FIXTURE("net", 60, NULL, NULL, options_and_their_defaults,
 		   wrong_options_are_told_in_one_line, lists_of_any_length_are_parsed_or_refused,
 		   offload_words, guest_settings_are_read_from_the_spec,
 		   config_space_holds_mac_status_pairs_and_mtu, features_are_those_that_are_there,
-		   made_up_mac_is_a_stations_and_stays_the_same, one_thread_a_pair,
+		   two_ends_of_a_cable_have_macs_of_their_own, one_thread_a_pair,
 		   split_gives_each_queue_a_thread, queues_are_folded_onto_few_threads,
 		   threads_are_pinned, cpu_that_is_not_there_is_refused, sixty_four_pairs,
 		   ends_at_any_moment_of_a_drivers_life, queues_a_driver_has_no_use_for_do_nothing,

@@ -200,6 +200,60 @@ END_TEST
 
 /* --- S-04: nonsense --------------------------------------------------------------------------- */
 
+/* It costs itself, not the frames behind it: they raise no edge of their own. */
+START_TEST(message_without_bytes_does_not_stop_the_rest)
+{
+	rig_start(&r, ~0ULL);
+	rig_stop(&r);
+	for (unsigned i = 0; i < 20; i++)
+		ck_assert_int_eq(send(r.far[0], "", 0, 0), 0);
+	frame_make(&f, 100, 7);
+	ck_assert(far_send(&r, 0, &f, 100));
+	rig_start(&r, ~0ULL);
+	rx_post(&r, 0, SIZE, 2048);
+	ck_assert(rx_take(&r, 0, &got) == 100);
+	for (unsigned i = 0; i < 20; i++)
+		ck_assert_int_eq(send(r.far[0], "", 0, 0), 0);
+	assert_rx(&r, 0, 200, 8);
+}
+END_TEST
+
+START_TEST(far_end_that_is_closed_costs_no_cpu)
+{
+	struct timespec before, after;
+	clockid_t clock;
+
+	rig_start(&r, ~0ULL);
+	rx_post(&r, 0, SIZE, 2048);
+	ck_assert_int_eq(pthread_getcpuclockid(r.d->queue[0].thread->thread, &clock), 0);
+	close(r.far[0]);
+	r.far[0] = 0;
+	usleep(100000);
+	clock_gettime(clock, &before);
+	usleep(500000);
+	clock_gettime(clock, &after);
+	ck_assert_int_lt((after.tv_sec - before.tv_sec) * 1000 +
+				 (after.tv_nsec - before.tv_nsec) / 1000000, 50);
+}
+END_TEST
+
+/* Virtio 1.2, 5.1.4.1. */
+START_TEST(frame_above_the_negotiated_mtu_is_dropped)
+{
+	rig_destroy(&r);
+	rig_create(&r, 1, SIZE, ",offload=all,mtu=1400");
+	rig_start(&r, ~0ULL);
+	rx_post(&r, 0, SIZE, 2048);
+	frame_make(&f, 1419, 1);
+	ck_assert(far_send(&r, 0, &f, 1419));
+	assert_rx(&r, 0, 1418, 2); /* with a VLAN tag */
+	ck_assert_uint_eq(stat_read(&stats()->dropped), 1);
+	restart(~BIT(VIRTIO_NET_F_MTU));
+	rx_post(&r, 0, SIZE, 2048);
+	assert_rx(&r, 0, 1419, 3);
+}
+END_TEST
+
 START_TEST(useless_buffers_come_back_empty)
 {
 	static const uint32_t lens[] = { 0, 5, 12, 25 };
@@ -639,7 +693,9 @@ SUITE_MAIN_FIXTURE(
 	many_small_mergeable_buffers, buffers_just_long_enough_for_the_header,
 	more_small_buffers_than_one_read_takes, chains_of_several_descriptors,
 	header_cut_into_bytes, without_mergeable_buffers_num_buffers_is_1,
-	small_buffers_take_the_whole_frame_or_none, useless_buffers_come_back_empty,
+	small_buffers_take_the_whole_frame_or_none, message_without_bytes_does_not_stop_the_rest,
+	far_end_that_is_closed_costs_no_cpu, frame_above_the_negotiated_mtu_is_dropped,
+	useless_buffers_come_back_empty,
 	useless_mergeable_buffers_come_back_empty, readable_buffers_come_back_unread,
 	buffer_of_more_segments_than_a_read_takes_comes_back, flood_of_useless_buffers_has_an_end,
 	runt_frames_from_the_tap_are_dropped, only_offloads_that_the_driver_took_come_in,

@@ -265,12 +265,78 @@ START_TEST(status_follows_the_link_and_asks_for_an_announcement)
 		ck_assert(link_is(true));
 		ck_assert_int_eq(poll(&p, 1, 2000), 1);
 		(void)!read(r.config_call, &count, sizeof(count));
+		/* First the link; only a guest that has taken notice of that can announce itself. */
+		virtio_config_read(r.d, 6, &status, 2);
+		ck_assert_uint_eq(status, VIRTIO_NET_S_LINK_UP);
+		ck_assert_int_eq(poll(&p, 1, 3000), 1);
+		(void)!read(r.config_call, &count, sizeof(count));
 		virtio_config_read(r.d, 6, &status, 2);
 		ck_assert_uint_eq(status, VIRTIO_NET_S_LINK_UP | VIRTIO_NET_S_ANNOUNCE);
 		ck_assert_int_eq(ctrl(&r, VIRTIO_NET_CTRL_ANNOUNCE, 0, NULL, 0), VIRTIO_NET_OK);
 		virtio_config_read(r.d, 6, &status, 2);
 		ck_assert_uint_eq(status, VIRTIO_NET_S_LINK_UP);
 	}
+}
+END_TEST
+
+START_TEST(nothing_is_announced_to_a_driver_that_starts)
+{
+	uint16_t status;
+
+	netns_up("t0", false);
+	ck_assert(link_is(false));
+	rig_start(&r, ~0ULL);
+	netns_up("t0", true);
+	ck_assert(link_is(true));
+	rig_stop(&r);
+	rig_start(&r, ~0ULL);
+	usleep(1200000);
+	virtio_config_read(r.d, 6, &status, 2);
+	ck_assert_uint_eq(status, VIRTIO_NET_S_LINK_UP);
+}
+END_TEST
+
+/* --- settings of the tap ---------------------------------------------------------------------- */
+
+START_TEST(made_up_mac_stays_the_same)
+{
+	uint8_t mac[6];
+
+	memcpy(mac, r.net->mac, 6);
+	ck_assert_uint_eq(mac[0] & 3, 2);
+	teardown();
+	create("tap=t0,queues=2", PAIRS);
+	ck_assert_mem_eq(mac, r.net->mac, 6);
+}
+END_TEST
+
+/* What rests on a feature that the driver has not taken would be refused by the kernel. */
+START_TEST(offloads_without_what_they_rest_on_are_none)
+{
+	start(BIT(VIRTIO_NET_F_GUEST_TSO4) | BIT(VIRTIO_NET_F_GUEST_ECN));
+	ck_assert_uint_eq(r.net->rx[0].offloads, 0);
+	ck_assert_uint_eq(r.net->tap.offloads_now, 0);
+	rig_stop(&r);
+	start(BIT(VIRTIO_NET_F_GUEST_CSUM) | BIT(VIRTIO_NET_F_GUEST_ECN));
+	ck_assert_uint_eq(r.net->rx[0].offloads, TUN_F_CSUM);
+	ck_assert_uint_eq(r.net->tap.offloads_now, TUN_F_CSUM);
+}
+END_TEST
+
+/* Each change takes a lock of the host that all its network set-up needs. */
+START_TEST(flood_of_changes_is_slowed_down)
+{
+	struct timespec a, b;
+
+	start(~0ULL);
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	for (unsigned i = 0; i < 40; i++) {
+		const uint16_t n = i % 2 ? 1 : PAIRS;
+
+		ck_assert_int_eq(ctrl(&r, VIRTIO_NET_CTRL_MQ, 0, &n, 2), VIRTIO_NET_OK);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	ck_assert_int_ge((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000, 900);
 }
 END_TEST
 
@@ -609,6 +675,8 @@ NETNS_MAIN("net_tap", 60, setup, teardown, default_number_of_pairs_is_that_of_vc
 	   flows_use_all_pairs_that_were_asked_for_and_no_other,
 	   flow_comes_in_on_the_pair_it_goes_out_on, change_of_pairs_under_load_keeps_the_rest,
 	   status_follows_the_link_and_asks_for_an_announcement,
+	   nothing_is_announced_to_a_driver_that_starts, made_up_mac_stays_the_same,
+	   offloads_without_what_they_rest_on_are_none, flood_of_changes_is_slowed_down,
 	   link_is_down_for_a_guest_that_starts_on_a_tap_that_is,
 	   frames_to_a_tap_that_is_down_are_dropped_and_counted,
 	   deleted_tap_costs_no_cpu_and_no_guest,

@@ -1,0 +1,44 @@
+# Sourced by what runs inside a guest of the network suites: checks that print "ok NAME" or "FAIL NAME".
+ok() { echo "ok $1"; }
+bad() { # NAME [FILE]
+	echo "FAIL $1"
+	[ -n "${2:-}" ] && sed 's/^/| /' "$2" | tail -n 12
+	return 0
+}
+
+# check NAME COMMAND...: it succeeds
+check() {
+	name=$1
+	shift
+	if "$@" >/tmp/check 2>&1; then ok "$name"; else bad "$name" /tmp/check; fi
+}
+
+# flow NAME iperf3-arguments...: frames get through, all of TCP and most of UDP
+flow() {
+	name=$1
+	shift
+	if iperf3 "$@" >/tmp/flow 2>&1 && grep receiver /tmp/flow | grep -qv ' 0.00 Bytes'; then
+		ok "$name"
+	else
+		bad "$name" /tmp/flow
+	fi
+}
+
+# lost FILE: of an iperf3 UDP receiver's line, frames lost in per mille
+lost() {
+	awk '/receiver/ { for (i = 1; i <= NF; i++) if ($i ~ /^[0-9]+\/[0-9]+$/) { split($i, n, "/"); print int(1000 * n[1] / (n[2] + !n[2])) } }' "$1"
+}
+
+# irqs QUEUE: interrupts so far of a network queue, as in "input.0"
+irqs() {
+	awk -v q="-$1\$" '$NF ~ q { for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) n += $i } END { print n + 0 }' /proc/interrupts
+}
+
+# bad_sums: frames this machine found to have a wrong checksum
+bad_sums() {
+	nstat -asz 2>/dev/null | awk '/CsumErrors/ { n += $2 } END { print n + 0 }'
+}
+
+no_complaint() {
+	! dmesg | grep -vE 'NMI watchdog: (Perf|Enabled)' | grep -iE 'watchdog|virtio.*(error|fail|not a head)|hung|call trace|BUG'
+}

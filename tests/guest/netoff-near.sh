@@ -1,0 +1,23 @@
+#!/bin/sh
+# In the near guest of netoff.sh: every mix of offloads, to the other guest and to the host.
+. tests/guest/net-guest.sh
+ip -6 addr add fd09::2/64 dev eth0 nodad
+
+streams() { # MIX
+	for host in 10.9.0.3 fd09::3 10.9.0.1; do
+		flow "$1: TCP to $host" -n 4M -c $host
+		flow "$1: TCP from $host" -n 4M -R -c $host
+		flow "$1: UDP to $host" -u -b 5M -n 200K -l 4000 -c $host
+	done
+	check "$1: ICMP" sh -c 'ping -q -c 2 -i 0.05 -s 4000 -W 2 10.9.0.3 && ping -q -c 2 -i 0.05 -s 4000 -W 2 fd09::3'
+}
+
+for mix in "tx on tso on gso on" "tx on tso off gso on" "tx on tso off gso off" "tx off tso off gso off" "tx off tso off gso on gro off"; do
+	# shellcheck disable=SC2086
+	ethtool -K eth0 $mix 2>/dev/null
+	streams "$mix"
+done
+ethtool -K eth0 tx on tso on gso on gro on
+check "no frame was found bad" test "$(bad_sums)" -eq 0
+check "no complaint of the kernel" no_complaint
+echo end of script
