@@ -16,7 +16,7 @@ struct device_env {
 struct device {
 	struct virtio_dev *dev;
 	int (*thread_start)(struct iothread *t); /* for virtio_dev_launch; may be NULL */
-	char id[40];                             /* must be unique among devices: "tag root" */
+	char id[48];                             /* unique among devices: "tag " + 36 bytes + NUL */
 	void *backing;                           /* freed by destroy after dev is gone; may be NULL */
 	void (*destroy)(void *backing);
 };

@@ -11,8 +11,9 @@
  *      (bars_update) and how interrupts travel (msix_config_written).
  *   4. The whole BAR window is one range of the MMIO bus; window_find looks up the BAR under the
  *      lock, and the handler runs without it: a device reset waits for I/O threads, which must not
- *      stop the other vCPUs' config accesses.  Functions stay until the vCPUs are gone, so the
- *      pointer lasts.
+ *      stop the other vCPUs' config accesses.  config_reading and config_written, by which a BAR
+ *      may be reached through config space, run without it for the same reason.  Functions stay
+ *      until the vCPUs are gone, so the pointer lasts.
  *
  * A BAR answers only with memory decode on and only inside the window, so that a guest cannot move
  * one (with its doorbells) over RAM or another device.  Two BARs at one address: the lower slot
@@ -124,8 +125,6 @@ static void config_changed(struct pci_function *f, uint32_t off, uint32_t len)
 		msix_config_written(f, get16(f->config + m->cap + PCI_MSIX_FLAGS));
 	if ((command || msix) && f->wires_changed)
 		f->wires_changed(f);
-	if (f->config_written)
-		f->config_written(f, off, len);
 }
 
 /* --- config accesses -------------------------------------------------------------------------- */
@@ -137,9 +136,9 @@ static void config_read(struct pci_host *h, unsigned devfn, uint32_t off, void *
 	memset(p, 0xff, len);
 	if (!f || off + len > PCI_CONFIG_SIZE)
 		return;
-	pthread_mutex_lock(&h->lock);
 	if (f->config_reading)
 		f->config_reading(f, off, len);
+	pthread_mutex_lock(&h->lock);
 	memcpy(p, f->config + off, len);
 	pthread_mutex_unlock(&h->lock);
 }
@@ -160,6 +159,8 @@ static void config_write(struct pci_host *h, unsigned devfn, uint32_t off, const
 	}
 	config_changed(f, off, len);
 	pthread_mutex_unlock(&h->lock);
+	if (f->config_written)
+		f->config_written(f, off, len);
 }
 
 static void ecam_read(void *ctx, uint64_t off, void *p, uint32_t len)

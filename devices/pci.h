@@ -6,7 +6,8 @@
  *
  * Everything here runs on vCPU threads (creation and destruction on main).  One lock guards config
  * spaces, BAR addresses and MSI-X tables; the handlers of a function's BARs run without it.  I/O
- * threads never come here.  Lock order: pci lock, then a device's cfg_lock, then irq lock.
+ * threads never come here.  Under it: the irq lock, and a device's wires_lock; its cfg_lock only in
+ * pci_host_reset.
  */
 #ifndef DEVICES_PCI_H
 #define DEVICES_PCI_H
@@ -40,7 +41,6 @@ struct pci_bar {
 
 struct pci_msix {
 	unsigned n;              /* vectors; 0 = no MSI-X */
-	unsigned bar;            /* holds the table (at 0) and the pending bits (at half) */
 	uint8_t cap;             /* config offset */
 	bool enabled, masked;    /* message control bits 15 and 14 */
 	struct msi_line line[PCI_MSIX_MAX];
@@ -57,11 +57,12 @@ struct pci_function {
 	struct pci_bar bar[PCI_BARS];
 	struct pci_msix msix;
 	struct irq_line intx;              /* created by pci_attach */
-	/* After a config write was applied; pci lock held.  May be NULL. */
+	/* After a guest's config write was applied; pci lock not held.  May be NULL. */
 	void (*config_written)(struct pci_function *f, uint32_t off, uint32_t len);
-	/* Before a config read; may fill in config.  Pci lock held.  May be NULL. */
+	/* Before a config read; may fill in config, under the pci lock, which is not held.  May be
+	 * NULL. */
 	void (*config_reading)(struct pci_function *f, uint32_t off, uint32_t len);
-	/* MSI-X or INTx was enabled or disabled; pci lock held.  May be NULL. */
+	/* MSI-X or INTx was enabled or disabled; pci lock held: may not wait.  May be NULL. */
 	void (*wires_changed)(struct pci_function *f);
 	/* From pci_host_reset, before config is restored; pci lock held, vCPUs stopped.  May be
 	 * NULL. */

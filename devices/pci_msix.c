@@ -127,7 +127,6 @@ void pci_add_msix(struct pci_function *f, unsigned i, unsigned n)
 
 	assert(n >= 1 && n <= PCI_MSIX_MAX);
 	m->n = n;
-	m->bar = i;
 	m->cap = (uint8_t)pci_add_capability(f, PCI_CAP_ID_MSIX, PCI_CAP_MSIX_SIZEOF);
 	pba = msix_half(m) | i;
 	memcpy(f->config + m->cap + PCI_MSIX_FLAGS, &control, 2);

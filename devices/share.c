@@ -78,6 +78,8 @@ static int share_session(const struct share_opts *o, struct fuse_session **sessi
 	return err;
 }
 
+_Static_assert(sizeof("tag ") + TAG_MAX <= sizeof(((struct device *)NULL)->id), "a tag fits whole");
+
 int share_create(char *spec, const struct device_env *env, struct device *out)
 {
 	void *workers[QUEUES_MAX + 1];

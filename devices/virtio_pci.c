@@ -1,33 +1,24 @@
 /*
  * virtio over PCI: see virtio_pci.h and virtio 1.2, "Virtio Over PCI Bus".
  *
- * Who runs here.  Register handlers run on vCPU threads and take the device's cfg_lock; config
- * space callbacks run there too, with the pci lock held (order: pci lock, cfg_lock).
- * intx_resampled runs on main.  I/O threads are not here: they see call_fd, an atomic, and write
- * the eventfd it names.
- *
- * Registers.  Common config is read as a whole: common_load fills the spec's struct and the wanted
- * bytes are copied from it, so every width and alignment is served.  A write puts its bytes into
- * such a struct, then each writable field it touched is set, in register order.
+ * Who runs here.  Register handlers run on vCPU threads and take the device's cfg_lock, behind
+ * which a reset may be waiting for I/O threads.  So nothing that holds the pci lock takes it (but a
+ * machine reset, when no vCPU runs).  intx_resampled runs on main.  I/O threads are not here: they
+ * see call_fd, an atomic, and write the eventfd it names.
  *
  * Doorbells.  KVM signals a queue's eventfd without leaving the kernel.  notify_write is what is
  * left when it does not (no KVM, the PCI_CFG window, two BARs on one address).
  *
- * Wires.  MSI-X on: call_fd is the eventfd of the vector the guest chose, or none.  Off: the pin,
- * with the cause in isr; the pin is level-triggered, so when the guest has acknowledged it at the
- * interrupt controller and isr was not read empty, main raises it again.
+ * Pin.  It is level-triggered, so when the guest has acknowledged it at the interrupt controller
+ * and isr was not read empty, main raises it again.
  */
-#include "devices/virtio_pci.h"
-
 #include <errno.h>
 #include <linux/pci_regs.h>
-#include <linux/virtio_config.h>
-#include <linux/virtio_pci.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "vmm/base.h"
+#include "devices/virtio_pci_internal.h"
 #include "vmm/irq.h"
 #include "vmm/log.h"
 
@@ -47,72 +38,7 @@
 
 _Static_assert(VIRTIO_PCI_QUEUES_MAX * NOTIFY_STEP <= AREA_LEN, "doorbells fill the notify area");
 
-struct wire {
-	uint16_t vector; /* as the guest wrote it: VIRTIO_MSI_NO_VECTOR = none */
-	int doorbell_fd; /* eventfd at doorbell_gpa, -1 = none */
-};
-
-struct virtio_pci {
-	struct pci_function f;
-	struct virtio_dev *dev;
-	struct bus *mmio;
-	struct loop *main;
-	struct watch resample;
-	uint64_t doorbell_gpa; /* of queue 0; under the pci lock */
-	uint8_t cfg_cap;       /* config offset of the PCI_CFG window */
-
-	/* Under the device's cfg_lock. */
-	bool msix_on, intx_on;
-	uint32_t device_select, driver_select; /* feature words */
-	uint16_t queue_select;
-	uint16_t config_vector;
-	struct wire wire[]; /* one per queue */
-};
-
-static struct virtio_pci *vpci(struct pci_function *f)
-{
-	return container_of(f, struct virtio_pci, f);
-}
-
-/* --- wires ------------------------------------------------------------------------------------ */
-
-static int wire_fd(const struct virtio_pci *p, uint16_t vector)
-{
-	if (!p->msix_on)
-		return p->intx_on ? p->f.intx.trigger_fd : -1;
-	return vector == VIRTIO_MSI_NO_VECTOR ? -1 : p->f.msix.line[vector].fd;
-}
-
-/* cfg_lock held. */
-static void wires_update(struct virtio_pci *p)
-{
-	struct virtio_dev *d = p->dev;
-
-	atomic_store(&d->config_call_fd, wire_fd(p, p->config_vector));
-	for (unsigned i = 0; i < d->n_queues; i++)
-		atomic_store(&d->queue[i].call_fd, wire_fd(p, p->wire[i].vector));
-}
-
-/* MSI-X or the pin went on or off; pci lock held. */
-static void wires_changed(struct pci_function *f)
-{
-	struct virtio_pci *p = vpci(f);
-	struct virtio_dev *d = p->dev;
-	bool intx_was_on;
-
-	pthread_mutex_lock(&d->cfg_lock);
-	intx_was_on = p->intx_on;
-	p->msix_on = f->msix.enabled;
-	p->intx_on = pci_intx_enabled(f);
-	wires_update(p);
-	/* What was signalled while the pin was off is not recorded: a spurious interrupt in its
-	 * place. */
-	if (p->intx_on && !intx_was_on && (atomic_load(&d->status) & VIRTIO_CONFIG_S_DRIVER_OK)) {
-		atomic_fetch_or(&d->isr, VIRTIO_ISR_QUEUE);
-		irq_signal(f->intx.trigger_fd);
-	}
-	pthread_mutex_unlock(&d->cfg_lock);
-}
+/* --- the pin ---------------------------------------------------------------------------------- */
 
 static void intx_resampled(struct watch *w, uint32_t events)
 {
@@ -125,214 +51,7 @@ static void intx_resampled(struct watch *w, uint32_t events)
 		irq_signal(p->f.intx.trigger_fd);
 }
 
-/* --- common config ---------------------------------------------------------------------------- */
-
-static uint32_t feature_word(uint64_t features, uint32_t select)
-{
-	return select > 1 ? 0 : (uint32_t)(features >> (32 * select));
-}
-
-static void common_load_queue(const struct virtio_pci *p, struct virtio_pci_common_cfg *c)
-{
-	const struct virtio_queue *q;
-
-	if (p->queue_select >= p->dev->n_queues) {
-		c->queue_msix_vector = VIRTIO_MSI_NO_VECTOR;
-		return;
-	}
-	q = &p->dev->queue[p->queue_select];
-	c->queue_size = q->size;
-	c->queue_msix_vector = p->wire[p->queue_select].vector;
-	c->queue_enable = q->enabled;
-	c->queue_notify_off = p->queue_select;
-	c->queue_desc_lo = (uint32_t)q->desc_gpa;
-	c->queue_desc_hi = (uint32_t)(q->desc_gpa >> 32);
-	c->queue_avail_lo = (uint32_t)q->avail_gpa;
-	c->queue_avail_hi = (uint32_t)(q->avail_gpa >> 32);
-	c->queue_used_lo = (uint32_t)q->used_gpa;
-	c->queue_used_hi = (uint32_t)(q->used_gpa >> 32);
-}
-
-static void common_load(struct virtio_pci *p, struct virtio_pci_common_cfg *c)
-{
-	struct virtio_dev *d = p->dev;
-
-	pthread_mutex_lock(&d->cfg_lock);
-	*c = (struct virtio_pci_common_cfg){
-		.device_feature_select = p->device_select,
-		.device_feature = feature_word(d->features, p->device_select),
-		.guest_feature_select = p->driver_select,
-		.guest_feature = feature_word(d->driver_features, p->driver_select),
-		.msix_config = p->config_vector,
-		.num_queues = (uint16_t)d->n_queues,
-		.device_status = virtio_status_read(d),
-		.config_generation = atomic_load(&d->config_generation),
-		.queue_select = p->queue_select,
-	};
-	common_load_queue(p, c);
-	pthread_mutex_unlock(&d->cfg_lock);
-}
-
-static uint16_t vector_checked(const struct virtio_pci *p, uint16_t vector)
-{
-	return vector < p->f.msix.n ? vector : VIRTIO_MSI_NO_VECTOR;
-}
-
-/* Select registers, and vectors, which a driver may change at any time. */
-static void set_select(struct virtio_pci *p, const struct virtio_pci_common_cfg *c, unsigned reg)
-{
-	switch (reg) {
-	case VIRTIO_PCI_COMMON_DFSELECT:
-		p->device_select = c->device_feature_select;
-		break;
-	case VIRTIO_PCI_COMMON_GFSELECT:
-		p->driver_select = c->guest_feature_select;
-		break;
-	case VIRTIO_PCI_COMMON_Q_SELECT:
-		p->queue_select = c->queue_select;
-		break;
-	case VIRTIO_PCI_COMMON_MSIX:
-		p->config_vector = vector_checked(p, c->msix_config);
-		wires_update(p);
-		break;
-	case VIRTIO_PCI_COMMON_Q_MSIX:
-		if (p->queue_select < p->dev->n_queues)
-			p->wire[p->queue_select].vector = vector_checked(p, c->queue_msix_vector);
-		wires_update(p);
-		break;
-	}
-}
-
-static void set_low(uint64_t *gpa, uint32_t v)
-{
-	*gpa = (*gpa & ~(uint64_t)UINT32_MAX) | v;
-}
-
-static void set_high(uint64_t *gpa, uint32_t v)
-{
-	*gpa = (*gpa & UINT32_MAX) | (uint64_t)v << 32;
-}
-
-/* Registers of the selected queue, frozen once it is enabled. */
-static void set_queue(struct virtio_pci *p, const struct virtio_pci_common_cfg *c, unsigned reg)
-{
-	struct virtio_queue *q = virtio_queue_settable(p->dev, p->queue_select);
-	uint16_t size = c->queue_size;
-
-	if (!q)
-		return;
-	switch (reg) {
-	case VIRTIO_PCI_COMMON_Q_SIZE:
-		if (size > 0 && size <= q->size_max && (size & (size - 1)) == 0)
-			q->size = size;
-		break;
-	case VIRTIO_PCI_COMMON_Q_ENABLE:
-		q->enabled = c->queue_enable == 1;
-		break;
-	case VIRTIO_PCI_COMMON_Q_DESCLO:
-		set_low(&q->desc_gpa, c->queue_desc_lo);
-		break;
-	case VIRTIO_PCI_COMMON_Q_DESCHI:
-		set_high(&q->desc_gpa, c->queue_desc_hi);
-		break;
-	case VIRTIO_PCI_COMMON_Q_AVAILLO:
-		set_low(&q->avail_gpa, c->queue_avail_lo);
-		break;
-	case VIRTIO_PCI_COMMON_Q_AVAILHI:
-		set_high(&q->avail_gpa, c->queue_avail_hi);
-		break;
-	case VIRTIO_PCI_COMMON_Q_USEDLO:
-		set_low(&q->used_gpa, c->queue_used_lo);
-		break;
-	case VIRTIO_PCI_COMMON_Q_USEDHI:
-		set_high(&q->used_gpa, c->queue_used_hi);
-		break;
-	}
-}
-
-/* The transport's own part of a device reset.  cfg_lock held. */
-static void wires_reset(struct virtio_pci *p)
-{
-	p->device_select = p->driver_select = 0;
-	p->queue_select = 0;
-	p->config_vector = VIRTIO_MSI_NO_VECTOR;
-	for (unsigned i = 0; i < p->dev->n_queues; i++)
-		p->wire[i].vector = VIRTIO_MSI_NO_VECTOR;
-	wires_update(p);
-}
-
-/* These take cfg_lock themselves. */
-static void set_device(struct virtio_pci *p, const struct virtio_pci_common_cfg *c, unsigned reg)
-{
-	if (reg == VIRTIO_PCI_COMMON_GF) {
-		virtio_driver_features_write(p->dev, p->driver_select, c->guest_feature);
-		return;
-	}
-	virtio_status_write(p->dev, c->device_status);
-	if (c->device_status == 0) {
-		pthread_mutex_lock(&p->dev->cfg_lock);
-		wires_reset(p);
-		pthread_mutex_unlock(&p->dev->cfg_lock);
-	}
-}
-
-struct common_field {
-	uint8_t off, len;
-	bool locks; /* set takes cfg_lock itself */
-	void (*set)(struct virtio_pci *p, const struct virtio_pci_common_cfg *c, unsigned reg);
-};
-
-/* Writable registers in ascending order; all others are read-only. */
-static const struct common_field common_fields[] = {
-	{ VIRTIO_PCI_COMMON_DFSELECT, 4, false, set_select },
-	{ VIRTIO_PCI_COMMON_GFSELECT, 4, false, set_select },
-	{ VIRTIO_PCI_COMMON_GF, 4, true, set_device },
-	{ VIRTIO_PCI_COMMON_MSIX, 2, false, set_select },
-	{ VIRTIO_PCI_COMMON_STATUS, 1, true, set_device },
-	{ VIRTIO_PCI_COMMON_Q_SELECT, 2, false, set_select },
-	{ VIRTIO_PCI_COMMON_Q_SIZE, 2, false, set_queue },
-	{ VIRTIO_PCI_COMMON_Q_MSIX, 2, false, set_select },
-	{ VIRTIO_PCI_COMMON_Q_ENABLE, 2, false, set_queue },
-	{ VIRTIO_PCI_COMMON_Q_DESCLO, 4, false, set_queue },
-	{ VIRTIO_PCI_COMMON_Q_DESCHI, 4, false, set_queue },
-	{ VIRTIO_PCI_COMMON_Q_AVAILLO, 4, false, set_queue },
-	{ VIRTIO_PCI_COMMON_Q_AVAILHI, 4, false, set_queue },
-	{ VIRTIO_PCI_COMMON_Q_USEDLO, 4, false, set_queue },
-	{ VIRTIO_PCI_COMMON_Q_USEDHI, 4, false, set_queue },
-};
-
-static void common_write(struct virtio_pci *p, uint32_t off, const void *from, uint32_t len)
-{
-	struct virtio_pci_common_cfg c;
-
-	if (off + len > sizeof(c))
-		return;
-	common_load(p, &c);
-	memcpy((uint8_t *)&c + off, from, len);
-	for (unsigned i = 0; i < ARRAY_SIZE(common_fields); i++) {
-		const struct common_field *f = &common_fields[i];
-
-		if (off >= f->off + (uint32_t)f->len || f->off >= off + len)
-			continue;
-		if (!f->locks)
-			pthread_mutex_lock(&p->dev->cfg_lock);
-		f->set(p, &c, f->off);
-		if (!f->locks)
-			pthread_mutex_unlock(&p->dev->cfg_lock);
-	}
-}
-
-static void common_read(struct virtio_pci *p, uint32_t off, void *to, uint32_t len)
-{
-	struct virtio_pci_common_cfg c;
-
-	if (off + len > sizeof(c))
-		return;
-	common_load(p, &c);
-	memcpy(to, (const uint8_t *)&c + off, len);
-}
-
-/* --- the other areas -------------------------------------------------------------------------- */
+/* --- areas ------------------------------------------------------------------------------------ */
 
 /* Reading takes the causes away: what is set after this raises the pin anew. */
 static void isr_read(struct virtio_pci *p, uint32_t off, void *to)
@@ -362,7 +81,7 @@ static void bar_read(struct pci_function *f, uint64_t off, void *to, uint32_t le
 		return;
 	switch (ALIGN_DOWN(off, AREA_LEN)) {
 	case COMMON_OFF:
-		common_read(p, (uint32_t)off, to, len);
+		vpci_common_read(p, (uint32_t)off, to, len);
 		break;
 	case ISR_OFF:
 		isr_read(p, (uint32_t)off - ISR_OFF, to);
@@ -381,7 +100,7 @@ static void bar_write(struct pci_function *f, uint64_t off, const void *from, ui
 		return;
 	switch (ALIGN_DOWN(off, AREA_LEN)) {
 	case COMMON_OFF:
-		common_write(p, (uint32_t)off, from, len);
+		vpci_common_write(p, (uint32_t)off, from, len);
 		break;
 	case DEVICE_OFF:
 		virtio_config_write(p->dev, (uint32_t)off - DEVICE_OFF, from, len);
@@ -432,21 +151,15 @@ static void bar_moved(struct pci_function *f, uint64_t addr)
 
 /* --- the PCI_CFG window: BAR 0 through config space ------------------------------------------- */
 
+/* The access the guest has set up. */
+struct window {
+	uint32_t off, len;
+	uint8_t data[4];
+};
+
 static uint8_t *window_data(struct virtio_pci *p)
 {
 	return p->f.config + p->cfg_cap + sizeof(struct virtio_pci_cap);
-}
-
-/* The access the guest has set up, or false. */
-static bool window_access(const struct virtio_pci *p, uint32_t *off, uint32_t *len)
-{
-	struct virtio_pci_cap cap;
-
-	memcpy(&cap, p->f.config + p->cfg_cap, sizeof(cap));
-	*off = cap.offset;
-	*len = cap.length;
-	return cap.bar == 0 && (*len == 1 || *len == 2 || *len == 4) && *off % *len == 0 &&
-	       *off < BAR_LEN;
 }
 
 static bool touches_window(const struct virtio_pci *p, uint32_t off, uint32_t len)
@@ -456,23 +169,41 @@ static bool touches_window(const struct virtio_pci *p, uint32_t off, uint32_t le
 	return off < data + 4 && data < off + len;
 }
 
+/* A copy, for use without the pci lock: the access may be a reset.  False: out of order. */
+static bool window_get(struct virtio_pci *p, struct window *w)
+{
+	struct virtio_pci_cap cap;
+
+	pthread_mutex_lock(&p->f.host->lock);
+	memcpy(&cap, p->f.config + p->cfg_cap, sizeof(cap));
+	memcpy(w->data, window_data(p), sizeof(w->data));
+	pthread_mutex_unlock(&p->f.host->lock);
+	w->off = cap.offset;
+	w->len = cap.length;
+	return cap.bar == 0 && (w->len == 1 || w->len == 2 || w->len == 4) &&
+	       w->off % w->len == 0 && w->off < BAR_LEN;
+}
+
 static void window_read(struct pci_function *f, uint32_t off, uint32_t len)
 {
 	struct virtio_pci *p = vpci(f);
-	uint32_t bar_off, bar_len;
+	struct window w;
 
-	if (touches_window(p, off, len) && window_access(p, &bar_off, &bar_len))
-		bar_read(f, bar_off, window_data(p), bar_len);
+	if (!touches_window(p, off, len) || !window_get(p, &w))
+		return;
+	bar_read(f, w.off, w.data, w.len);
+	pthread_mutex_lock(&f->host->lock);
+	memcpy(window_data(p), w.data, w.len);
+	pthread_mutex_unlock(&f->host->lock);
 }
 
 static void window_written(struct pci_function *f, uint32_t off, uint32_t len)
 {
 	struct virtio_pci *p = vpci(f);
-	uint32_t bar_off, bar_len;
+	struct window w;
 
-	/* len: not when all of config is restored by a reset. */
-	if (len <= 8 && touches_window(p, off, len) && window_access(p, &bar_off, &bar_len))
-		bar_write(f, bar_off, window_data(p), bar_len);
+	if (touches_window(p, off, len) && window_get(p, &w))
+		bar_write(f, w.off, w.data, w.len);
 }
 
 /* --- capabilities, life ----------------------------------------------------------------------- */
@@ -519,9 +250,7 @@ static void function_reset(struct pci_function *f)
 	struct virtio_pci *p = vpci(f);
 
 	virtio_status_write(p->dev, 0);
-	pthread_mutex_lock(&p->dev->cfg_lock);
-	wires_reset(p);
-	pthread_mutex_unlock(&p->dev->cfg_lock);
+	vpci_reset(p);
 }
 
 static void function_init(struct virtio_pci *p)
@@ -537,7 +266,7 @@ static void function_init(struct virtio_pci *p)
 	add_caps(p);
 	f->config_reading = window_read;
 	f->config_written = window_written;
-	f->wires_changed = wires_changed;
+	f->wires_changed = vpci_wires_changed;
 	f->reset = function_reset;
 }
 
@@ -548,7 +277,7 @@ static int connect_wires(struct virtio_pci *p)
 	p->dev->intx_fd = p->f.intx.trigger_fd;
 	for (unsigned i = 0; i < p->dev->n_queues; i++)
 		p->wire[i].doorbell_fd = -1;
-	wires_reset(p);
+	vpci_reset(p);
 	p->resample = (struct watch){ .fd = p->f.intx.resample_fd, .ready = intx_resampled };
 	return p->main ? loop_watch(p->main, &p->resample, EPOLLIN) : 0;
 }
@@ -567,6 +296,7 @@ int virtio_pci_create(struct pci_host *h, struct virtio_dev *d, struct bus *mmio
 	p->dev = d;
 	p->mmio = mmio;
 	p->main = main;
+	pthread_mutex_init(&p->wires_lock, NULL);
 	function_init(p);
 	err = pci_attach(h, &p->f);
 	if (err)
@@ -579,6 +309,7 @@ int virtio_pci_create(struct pci_host *h, struct virtio_dev *d, struct bus *mmio
 detach:
 	pci_detach(&p->f);
 free_it:
+	pthread_mutex_destroy(&p->wires_lock);
 	free(p);
 	return err;
 }
@@ -588,5 +319,6 @@ void virtio_pci_destroy(struct virtio_pci *p)
 	if (p->main)
 		(void)loop_watch(p->main, &p->resample, 0);
 	pci_detach(&p->f);
+	pthread_mutex_destroy(&p->wires_lock);
 	free(p);
 }

@@ -5,7 +5,8 @@
  * not have one number.  Each file system met is a domain, numbered in order of discovery, the
  * root's is 0. Numbers below 2^48 get the domain in bits 48..62, so the root's pass as they are.
  * Larger ones (some network and stacked file systems) are hashed together with the domain into the
- * upper half, where a collision takes some 2^31 such files.
+ * upper half, where a collision takes some 2^31 such files.  So are all numbers of file systems
+ * that found no place in the table: a hash of device and mount is their domain.
  */
 #include "devices/fuse/server.h"
 
@@ -17,13 +18,14 @@
 #define INO_BITS   48
 #define LINK_GUESS 2048 /* no such link was seen to be longer */
 
-uint64_t attr_ino(uint32_t domain, uint64_t ino)
+uint64_t attr_ino(uint64_t domain, uint64_t ino)
 {
 	uint64_t h;
 
-	if (ino >> INO_BITS == 0 && domain != DOMAIN_UNKNOWN)
-		return (uint64_t)domain << INO_BITS | ino;
-	h = (ino ^ ((uint64_t)domain * 0xc2b2ae3d27d4eb4fu)) * 0x9e3779b97f4a7c15u;
+	if (ino >> INO_BITS == 0 && domain < DOMAINS_MAX)
+		return domain << INO_BITS | ino;
+	h = domain * 0xc2b2ae3d27d4eb4fu;
+	h = (ino ^ h ^ (h >> 32)) * 0x9e3779b97f4a7c15u;
 	h ^= h >> 32;
 	h *= 0x9e3779b97f4a7c15u;
 	return (h ^ (h >> 29)) | (uint64_t)1 << 63;
@@ -34,7 +36,7 @@ static uint32_t encode_rdev(uint32_t major, uint32_t minor)
 	return (minor & 0xff) | (major & 0xfff) << 8 | (minor & ~0xffu) << 12;
 }
 
-void attr_fill(struct fuse_attr *a, uint32_t domain, const struct statx *st)
+void attr_fill(struct fuse_attr *a, uint64_t domain, const struct statx *st)
 {
 	*a = (struct fuse_attr){
 		.ino = attr_ino(domain, st->stx_ino),
@@ -79,13 +81,22 @@ static void fix_link_size(int fd, const char *name, struct statx *st)
 		st->stx_size = (uint64_t)n;
 }
 
-int attr_stat(int fd, const char *name, struct statx *st)
+static int stat_by(int fd, const char *name, int flags, unsigned mask, struct statx *st)
 {
-	int flags = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
-
-	if (statx(fd, name, flags, ATTR_MASK, st) < 0)
+	flags |= AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+	if (statx(fd, name, flags, mask, st) < 0)
 		return -errno;
 	if (S_ISLNK(st->stx_mode) && st->stx_size == 0)
 		fix_link_size(fd, name, st);
 	return 0;
+}
+
+int attr_stat(int fd, const char *name, struct statx *st)
+{
+	return stat_by(fd, name, 0, ATTR_MASK, st);
+}
+
+int attr_statx(int fd, unsigned sync, unsigned mask, struct statx *st)
+{
+	return stat_by(fd, "", (int)sync, mask, st);
 }

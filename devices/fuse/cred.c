@@ -13,6 +13,17 @@
 #define CAP_BIT(cap) ((uint64_t)1 << (cap))
 
 /*
+ * What serving takes: files of any owner (the guest's kernel has checked), other users' names,
+ * set-id bits, device nodes, security.capability, trusted.* names.  Not on the list, so that the
+ * host's rules hold for a guest too: CAP_SYS_RESOURCE (quotas, blocks kept for the administrator)
+ * and all the rest.
+ */
+#define CAPS_KEPT                                                                                \
+	(CAP_BIT(CAP_CHOWN) | CAP_BIT(CAP_DAC_OVERRIDE) | CAP_BIT(CAP_DAC_READ_SEARCH) |         \
+	 CAP_BIT(CAP_FOWNER) | CAP_BIT(CAP_FSETID) | CAP_BIT(CAP_SETUID) | CAP_BIT(CAP_SETGID) | \
+	 CAP_BIT(CAP_MKNOD) | CAP_BIT(CAP_SETFCAP) | CAP_BIT(CAP_SYS_ADMIN))
+
+/*
  * What the kernel holds for this thread, so that we need not ask it.  Thread-local because it
  * mirrors state that is the thread's: two queues served by one thread share it.
  */
@@ -54,6 +65,18 @@ static void caps_set(uint64_t effective)
 	assert(rc == 0);
 }
 
+/* For good: what is no longer permitted cannot be made effective again. */
+static void caps_drop(void)
+{
+	bool more = self.permitted & ~CAPS_KEPT;
+
+	self.permitted &= CAPS_KEPT;
+	self.effective &= CAPS_KEPT;
+	self.inheritable &= CAPS_KEPT;
+	if (more)
+		caps_set(self.effective);
+}
+
 int cred_thread_init(void)
 {
 	uint64_t need = CAP_BIT(CAP_SETUID) | CAP_BIT(CAP_SETGID);
@@ -68,9 +91,12 @@ int cred_thread_init(void)
 	rc = caps_get();
 	if (rc < 0)
 		return rc;
+	caps_drop();
 	self.mask = 0;
 	self.keeps_setid = self.effective & CAP_BIT(CAP_FSETID);
-	self.switches = geteuid() == 0 && (self.effective & need) == need;
+	/* Group 0 is the guest's root's, and what cred_leave() goes back to. */
+	self.switches = geteuid() == 0 && (self.effective & need) == need &&
+			syscall(SYS_setresgid, -1, 0, -1) == 0;
 	self.has_groups = self.switches && syscall(SYS_setgroups, 0, NULL) == 0;
 	self.ready = true;
 	return 0;
@@ -90,10 +116,17 @@ static void must(long rc)
 	assert(rc == 0);
 }
 
-static void groups_set(size_t n, const uint32_t *groups)
+static int group_join(const struct cred *c)
 {
-	if (self.has_groups)
-		must(syscall(SYS_setgroups, n, groups));
+	if (!c->has_group || !self.has_groups)
+		return 0;
+	return syscall(SYS_setgroups, 1, &c->group) < 0 ? -errno : 0;
+}
+
+static void group_leave(const struct cred *c)
+{
+	if (c->has_group && self.has_groups)
+		must(syscall(SYS_setgroups, 0, NULL));
 }
 
 static int become_user(uint32_t uid)
@@ -112,18 +145,19 @@ static int become_user(uint32_t uid)
 
 static int become(const struct cred *c)
 {
-	int rc = 0;
+	int rc;
 
 	/* -1 would mean "as before", which is root. */
 	if (c->uid == UINT32_MAX || c->gid == UINT32_MAX)
-		return -EINVAL;
+		return -EPERM;
 	if (c->uid == 0)
 		cred_keep_setid(true);
-	if (c->has_group)
-		groups_set(1, &c->group);
+	rc = group_join(c);
+	if (rc < 0)
+		goto refuse;
 	if (c->gid != 0 && syscall(SYS_setresgid, -1, c->gid, -1) < 0) {
 		rc = -errno;
-		goto undo_groups;
+		goto leave_group;
 	}
 	if (c->uid != 0)
 		rc = become_user(c->uid);
@@ -131,10 +165,10 @@ static int become(const struct cred *c)
 		return 0;
 	if (c->gid != 0)
 		must(syscall(SYS_setresgid, -1, 0, -1));
-undo_groups:
-	if (c->has_group)
-		groups_set(0, NULL);
-	/* EINVAL: the id does not exist in our user namespace. */
+leave_group:
+	group_leave(c);
+refuse:
+	/* EINVAL: no such id, or none in our user namespace.  Ids are the guest's to choose. */
 	return rc == -EINVAL ? -EPERM : rc;
 }
 
@@ -168,6 +202,5 @@ void cred_leave(const struct cred *c)
 	}
 	if (c->gid != 0)
 		must(syscall(SYS_setresgid, -1, 0, -1));
-	if (c->has_group)
-		groups_set(0, NULL);
+	group_leave(c);
 }

@@ -25,13 +25,17 @@ struct cred {
 	uint32_t group;
 };
 
-/* Once on each serving thread, before the first request; again is harmless.  0 or -errno. */
+/*
+ * Once on each serving thread, before the first request; again is harmless.  For good: the thread
+ * keeps only the capabilities that serving takes, and its group is 0 when it can become other
+ * users.  0 or -errno.
+ */
 int cred_thread_init(void);
 
 /*
  * Create as this caller: user, group, umask, no CAP_FSETID unless he is root.  Without the right to
- * change users (server not run by root) files belong to the server's user.  0 or -errno; pair with
- * cred_leave() only after 0.
+ * change users (server not run by root) files belong to the server's user.  0, -EPERM for ids that
+ * do not exist here, or other -errno; pair with cred_leave() only after 0.
  */
 int cred_enter(const struct cred *c, uint32_t mask);
 void cred_leave(const struct cred *c);

@@ -10,7 +10,7 @@ static void handle_unpin(struct fuse_session *s, struct handle *h)
 	if (!slot_unpin(&h->slot))
 		return;
 	close(h->fd);
-	dir_stream_free(h->dir);
+	dir_stream_free(s, h->dir);
 	slots_free(&s->handles, &h->slot);
 }
 
@@ -26,7 +26,7 @@ int handle_new(struct fuse_session *s, unsigned shard, const struct handle *as, 
 	pthread_mutex_unlock(lock);
 	if (!h) {
 		close(as->fd);
-		dir_stream_free(as->dir);
+		dir_stream_free(s, as->dir);
 		return -ENOMEM;
 	}
 	h->fd = as->fd;

@@ -39,19 +39,65 @@ struct fd_name fd_name(int fd)
 	return name;
 }
 
-int fd_admit(const struct fuse_session *s, int fd)
+int fd_room(struct fuse_session *s)
 {
+	int fd;
+
+	if (!atomic_load_explicit(&s->fds_spent, memory_order_relaxed))
+		return 0;
+	fd = fcntl(s->proc_fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
-		return -errno;
-	/* Numbers are given from the bottom: a high one means that little is left. */
-	if (fd < s->fd_limit)
-		return fd;
+		return -ENFILE;
 	close(fd);
-	return -ENFILE;
+	if (fd >= s->fd_limit)
+		return -ENFILE;
+	atomic_store_explicit(&s->fds_spent, false, memory_order_relaxed);
+	return 0;
 }
 
-int node_reopen(const struct fuse_session *s, const struct node_ref *ref, int flags)
+int fd_taken(struct fuse_session *s, int fd)
 {
+	int err = errno;
+
+	/* Numbers are given from the bottom: a high one means that little is left. */
+	if (fd >= s->fd_limit || (fd < 0 && err == EMFILE))
+		atomic_store_explicit(&s->fds_spent, true, memory_order_relaxed);
+	return fd < 0 ? -err : fd;
+}
+
+/*
+ * Some regular files block a reader (/proc/kmsg), and one that waits for ever would take the lane
+ * and every reset with it: with O_NONBLOCK these say EAGAIN, and file systems on disks do not care.
+ * An open that says EAGAIN has met a lease of a program on the host (Samba), which is being called
+ * in: wait for it, as any open on the host would.  The host's kernel ends the wait after
+ * fs.lease-break-time, 45 s unless changed; so long this lane, and a reset, may stand.
+ */
+static int open_file(int proc_fd, const char *name, int flags)
+{
+	int fd = openat(proc_fd, name, flags | O_NONBLOCK);
+
+	if (fd >= 0 || errno != EAGAIN)
+		return fd;
+	fd = openat(proc_fd, name, flags);
+	if (fd >= 0)
+		(void)fcntl(fd, F_SETFL, (flags & O_NOATIME) | O_NONBLOCK);
+	return fd;
+}
+
+static int open_again(const struct fuse_session *s, const struct node_ref *ref, int flags)
+{
+	struct fd_name name = fd_name(ref->fd);
+
+	flags |= O_CLOEXEC | O_NOCTTY;
+	if (flags & O_DIRECTORY)
+		return openat(s->proc_fd, name.s, flags);
+	return open_file(s->proc_fd, name.s, flags);
+}
+
+int node_reopen(struct fuse_session *s, const struct node_ref *ref, int flags)
+{
+	int fd, rc;
+
 	/* Opening a device has effects, a FIFO may block for ever, and a link leads elsewhere. */
 	switch (ref->node->type) {
 	case S_IFREG:
@@ -67,7 +113,17 @@ int node_reopen(const struct fuse_session *s, const struct node_ref *ref, int fl
 	default:
 		return -ENXIO;
 	}
-	return fd_admit(s, openat(s->proc_fd, fd_name(ref->fd).s, flags | O_CLOEXEC | O_NOCTTY));
+	rc = fd_room(s);
+	if (rc < 0)
+		return rc;
+	/* To read what may not be changed must not change it, atimes included. */
+	if (s->readonly)
+		flags |= O_NOATIME;
+	fd = open_again(s, ref, flags);
+	/* O_NOATIME is the owner's right: the guest's kernel has granted it, the host need not. */
+	if (fd < 0 && errno == EPERM && flags & O_NOATIME)
+		fd = open_again(s, ref, flags & ~O_NOATIME);
+	return fd_taken(s, fd);
 }
 
 /* --- keys ------------------------------------------------------------------------------------- */
@@ -81,9 +137,14 @@ static struct node_key key_of(const struct statx *st)
 	};
 }
 
+static bool same_domain(const struct node_key *a, const struct node_key *b)
+{
+	return a->dev == b->dev && a->mnt == b->mnt;
+}
+
 static bool key_equal(const struct node_key *a, const struct node_key *b)
 {
-	return a->ino == b->ino && a->dev == b->dev && a->mnt == b->mnt;
+	return a->ino == b->ino && same_domain(a, b);
 }
 
 static uint64_t key_hash(const struct node_key *k)
@@ -100,31 +161,33 @@ static unsigned hash_shard(uint64_t hash)
 	return (unsigned)(hash % SLOT_SHARDS);
 }
 
-/* The index of the file system of k, entered when new. */
-static uint32_t domain_of(struct nodes *t, const struct node_key *k, uint32_t hint)
+/* The domain of k, entered when new; when the table is full, a number made of k (see attr.c). */
+static uint64_t domain_of(struct nodes *t, const struct node_key *k)
 {
-	uint32_t n = atomic_load_explicit(&t->n_domains, memory_order_acquire);
-	uint32_t i;
+	const struct node_key mount = { .dev = k->dev, .mnt = k->mnt };
+	uint32_t i, n;
 
-	if (hint < n && t->domain[hint].dev == k->dev && t->domain[hint].mnt == k->mnt)
-		return hint;
-	for (i = 0; i < n; i++)
-		if (t->domain[i].dev == k->dev && t->domain[i].mnt == k->mnt)
-			return i;
+	/* Most files are here, and the root's key is fixed: no lock. */
+	if (same_domain(k, &t->root.key))
+		return 0;
 	pthread_mutex_lock(&t->domain_lock);
 	n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
-	for (; i < n; i++)
-		if (t->domain[i].dev == k->dev && t->domain[i].mnt == k->mnt)
+	for (i = 1; i < n; i++)
+		if (same_domain(k, &t->domain[i]))
 			break;
-	if (i == DOMAINS_MAX) {
-		i = DOMAIN_UNKNOWN;
-	} else if (i == n) {
-		t->domain[i] = (struct domain){ .dev = k->dev, .mnt = k->mnt };
-		/* Pairs with the acquire above: the entry is seen before the count. */
-		atomic_store_explicit(&t->n_domains, n + 1, memory_order_release);
+	if (i == n && n < DOMAINS_MAX) {
+		t->domain[i] = mount;
+		atomic_store_explicit(&t->n_domains, n + 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&t->domain_lock);
-	return i;
+	return i < DOMAINS_MAX ? i : key_hash(&mount) | (uint64_t)1 << 63;
+}
+
+static void domains_clear(struct nodes *t)
+{
+	pthread_mutex_lock(&t->domain_lock);
+	atomic_store_explicit(&t->n_domains, 1, memory_order_relaxed);
+	pthread_mutex_unlock(&t->domain_lock);
 }
 
 /* --- the hash; all under the shard lock ------------------------------------------------------- */
@@ -282,7 +345,7 @@ static void node_unpin(struct nodes *t, struct node *n)
 /* --- outside ---------------------------------------------------------------------------------- */
 
 /* The node of an O_PATH descriptor, which is given away. */
-static int node_of_path_fd(struct fuse_session *s, int fd, uint32_t hint, struct entry *e)
+static int node_of_path_fd(struct fuse_session *s, int fd, struct entry *e)
 {
 	struct node as = { .fd = fd };
 	int rc = attr_stat(fd, "", &e->st);
@@ -294,12 +357,11 @@ static int node_of_path_fd(struct fuse_session *s, int fd, uint32_t hint, struct
 	as.key = key_of(&e->st);
 	as.type = e->st.stx_mode & S_IFMT;
 	as.btime = e->st.stx_btime;
-	as.domain = domain_of(&s->nodes, &as.key, hint);
+	as.domain = domain_of(&s->nodes, &as.key);
 	return node_ref_add(&s->nodes, &as, e);
 }
 
-int node_lookup(struct fuse_session *s, int dir_fd, uint32_t domain, const char *name,
-		struct entry *e)
+int node_lookup(struct fuse_session *s, int dir_fd, const char *name, struct entry *e)
 {
 	int fd, rc = attr_stat(dir_fd, name, &e->st);
 	struct node_key key;
@@ -309,19 +371,22 @@ int node_lookup(struct fuse_session *s, int dir_fd, uint32_t domain, const char 
 	key = key_of(&e->st);
 	if (node_ref_known(&s->nodes, &key, e))
 		return 0;
-	fd = fd_admit(s, openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+	rc = fd_room(s);
+	if (rc < 0)
+		return rc;
+	fd = fd_taken(s, openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
 	if (fd < 0)
 		return fd;
-	return node_of_path_fd(s, fd, domain, e);
+	return node_of_path_fd(s, fd, e);
 }
 
-int node_of_fd(struct fuse_session *s, int fd, uint32_t domain, struct entry *e)
+int node_of_fd(struct fuse_session *s, int fd, struct entry *e)
 {
-	int path_fd = fd_admit(s, openat(s->proc_fd, fd_name(fd).s, O_PATH | O_CLOEXEC));
+	int path_fd = fd_taken(s, openat(s->proc_fd, fd_name(fd).s, O_PATH | O_CLOEXEC));
 
 	if (path_fd < 0)
 		return path_fd;
-	return node_of_path_fd(s, path_fd, domain, e);
+	return node_of_path_fd(s, path_fd, e);
 }
 
 int node_get(struct nodes *t, uint64_t id, struct node_ref *ref)
@@ -394,6 +459,8 @@ void nodes_forget_all(struct nodes *t)
 			node_unpin(t, n);
 		}
 	}
+	/* Or a guest could fill the table for good, with mounts that have gone. */
+	domains_clear(t);
 }
 
 int nodes_init(struct nodes *t, int root_fd)
@@ -413,7 +480,7 @@ int nodes_init(struct nodes *t, int root_fd)
 	}
 	pthread_mutex_init(&t->domain_lock, NULL);
 	t->root.key = key_of(&st);
-	t->root.domain = domain_of(t, &t->root.key, 0);
+	atomic_store(&t->n_domains, 1);
 	return 0;
 }
 

@@ -39,7 +39,7 @@ static struct fuse_sx_time sx_time(const struct statx_timestamp *t)
 	return (struct fuse_sx_time){ .tv_sec = t->tv_sec, .tv_nsec = t->tv_nsec };
 }
 
-static void fill_statx(struct fuse_statx *x, uint32_t domain, const struct statx *st)
+static void fill_statx(struct fuse_statx *x, uint64_t domain, const struct statx *st)
 {
 	*x = (struct fuse_statx){
 		.mask = st->stx_mask & STATX_KNOWN,
@@ -66,16 +66,15 @@ FUSE_OP(op_statx)
 {
 	const struct fuse_statx_in *in = body;
 	struct fuse_statx_out out = { .attr_valid = r->s->valid_s };
-	unsigned flags = AT_EMPTY_PATH | (in->sx_flags & AT_STATX_SYNC_TYPE);
+	unsigned sync = in->sx_flags & AT_STATX_SYNC_TYPE;
 	struct node_ref ref;
 	struct statx st;
 	int rc = node_get(&r->s->nodes, r->h.nodeid, &ref);
 
 	if (rc < 0)
 		return rc;
-	if (statx(ref.fd, "", (int)flags, in->sx_mask & STATX_KNOWN, &st) < 0)
-		rc = -errno;
-	else
+	rc = attr_statx(ref.fd, sync, in->sx_mask & STATX_KNOWN, &st);
+	if (rc == 0)
 		fill_statx(&out.stat, ref.node->domain, &st);
 	node_put(&r->s->nodes, &ref);
 	return rc < 0 ? rc : req_reply(r, &out, sizeof(out));

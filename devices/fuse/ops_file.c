@@ -30,22 +30,12 @@ static bool is_for_writing(uint32_t flags)
 }
 
 /* Gives fd away. */
-static int file_handle(struct fuse_req *r, int fd, uint32_t domain, struct fuse_open_out *out)
+static int file_handle(struct fuse_req *r, int fd, uint64_t domain, struct fuse_open_out *out)
 {
 	struct handle as = { .fd = fd, .domain = domain };
 
 	out->open_flags = open_reply_flags(r->s);
 	return handle_new(r->s, r->w->index, &as, &out->fh);
-}
-
-static int open_node(struct fuse_req *r, const struct node_ref *ref, int flags)
-{
-	int fd = node_reopen(r->s, ref, flags);
-
-	/* O_NOATIME is the owner's right: the guest's kernel has granted it, the host need not. */
-	if (fd == -EPERM && flags & O_NOATIME)
-		fd = node_reopen(r->s, ref, flags & ~O_NOATIME);
-	return fd;
 }
 
 FUSE_OP(op_open)
@@ -62,21 +52,21 @@ FUSE_OP(op_open)
 		return rc;
 	if (in->flags & O_TRUNC)
 		cred_keep_setid(!(in->open_flags & FUSE_OPEN_KILL_SUIDGID));
-	fd = open_node(r, &ref, (int)in->flags & OPEN_FLAGS);
+	fd = node_reopen(r->s, &ref, (int)in->flags & OPEN_FLAGS);
 	rc = fd < 0 ? fd : file_handle(r, fd, ref.node->domain, &out);
 	node_put(&r->s->nodes, &ref);
 	return rc < 0 ? rc : req_reply(r, &out, sizeof(out));
 }
 
-/* Reply to CREATE and TMPFILE: fd is new in a directory of this domain, and is given away. */
-static ssize_t reply_created(struct fuse_req *r, int fd, uint32_t domain)
+/* Reply to CREATE and TMPFILE: fd is new, and is given away. */
+static ssize_t reply_created(struct fuse_req *r, int fd)
 {
 	struct {
 		struct fuse_entry_out entry;
 		struct fuse_open_out open;
 	} out = { 0 };
 	struct entry e;
-	int rc = node_of_fd(r->s, fd, domain, &e);
+	int rc = node_of_fd(r->s, fd, &e);
 
 	if (rc < 0) {
 		close(fd);
@@ -94,11 +84,13 @@ static ssize_t reply_created(struct fuse_req *r, int fd, uint32_t domain)
 static int create_as_caller(struct fuse_req *r, int dir_fd, const char *name, int flags,
 			    const struct fuse_create_in *in)
 {
-	int rc = cred_enter(&r->cred, in->umask);
+	int rc = fd_room(r->s);
 
+	if (rc == 0)
+		rc = cred_enter(&r->cred, in->umask);
 	if (rc < 0)
 		return rc;
-	rc = fd_admit(r->s, openat(dir_fd, name, flags | O_CLOEXEC | O_NOCTTY, in->mode & 07777));
+	rc = fd_taken(r->s, openat(dir_fd, name, flags | O_CLOEXEC | O_NOCTTY, in->mode & 07777));
 	cred_leave(&r->cred);
 	return rc;
 }
@@ -127,7 +119,7 @@ FUSE_OP(op_create)
 	fd = create_as_caller(r, dir.fd, name, flags, in);
 	if (fd == -EEXIST && !(in->flags & O_EXCL))
 		fd = -ESTALE;
-	rc = fd < 0 ? fd : reply_created(r, fd, dir.node->domain);
+	rc = fd < 0 ? fd : reply_created(r, fd);
 	node_put(&r->s->nodes, &dir);
 	return rc;
 }
@@ -150,16 +142,21 @@ FUSE_OP(op_tmpfile)
 	/* What file systems without it say, through two kernels. */
 	if (fd == -EISDIR || fd == -EINVAL)
 		fd = -EOPNOTSUPP;
-	rc = fd < 0 ? fd : reply_created(r, fd, dir.node->domain);
+	rc = fd < 0 ? fd : reply_created(r, fd);
 	node_put(&r->s->nodes, &dir);
 	return rc;
+}
+
+static bool is_about_dir(const struct fuse_req *r)
+{
+	return r->h.opcode == FUSE_RELEASEDIR || r->h.opcode == FUSE_FSYNCDIR;
 }
 
 FUSE_OP(op_release)
 {
 	const struct fuse_release_in *in = body;
 
-	return req_reply_status(r, handle_release(r->s, in->fh, false));
+	return req_reply_status(r, handle_release(r->s, in->fh, is_about_dir(r)));
 }
 
 /*
@@ -174,7 +171,7 @@ FUSE_OP(op_flush)
 
 	if (!h)
 		return -EBADF;
-	fd = fd_admit(r->s, fcntl(h->fd, F_DUPFD_CLOEXEC, 0));
+	fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 0);
 	/*
 	 * With no descriptor to spare there is nothing to report, and close() must not fail for
 	 * that.
@@ -188,7 +185,7 @@ FUSE_OP(op_flush)
 FUSE_OP(op_fsync)
 {
 	const struct fuse_fsync_in *in = body;
-	struct handle *h = handle_get(r->s, in->fh, false);
+	struct handle *h = handle_get(r->s, in->fh, is_about_dir(r));
 	int rc;
 
 	if (!h)
@@ -199,6 +196,11 @@ FUSE_OP(op_fsync)
 	return req_reply_status(r, rc);
 }
 
+/*
+ * The guest sees one file system and asks once.  What it wrote may be on several of the host's:
+ * then all there are, since a descriptor kept on each would hold the host's mounts.  syncfs() in
+ * any case, for the error.
+ */
 FUSE_OP(op_syncfs)
 {
 	struct node_ref ref;
@@ -210,6 +212,8 @@ FUSE_OP(op_syncfs)
 		return rc;
 	fd = node_reopen(r->s, &ref, ref.node->type == S_IFDIR ? O_RDONLY | O_DIRECTORY : O_RDONLY);
 	if (fd >= 0) {
+		if (atomic_load_explicit(&r->s->nodes.n_domains, memory_order_relaxed) > 1)
+			sync();
 		rc = syncfs(fd) < 0 ? -errno : 0;
 		close(fd);
 	}

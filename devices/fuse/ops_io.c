@@ -58,14 +58,16 @@ FUSE_OP(op_read)
 {
 	const struct fuse_read_in *in = body;
 	struct handle *h = handle_get(r->s, in->fh, false);
+	size_t len = MIN(in->size, r->s->max_write);
 	struct cursor data = r->out;
 	ssize_t n = -EINVAL;
 
 	if (!h)
 		return -EBADF;
 	cursor_skip(&data, sizeof(struct fuse_out_header));
-	if (range_ok(in->offset, in->size))
-		n = read_into(r, h->fd, data, in->size, (off_t)in->offset);
+	/* Never more than was agreed, whatever room a guest lays out: it holds the lane. */
+	if (range_ok(in->offset, len))
+		n = read_into(r, h->fd, data, len, (off_t)in->offset);
 	handle_put(r->s, h);
 	return n < 0 ? n : req_reply_filled(r, (size_t)n);
 }
@@ -97,8 +99,10 @@ static ssize_t write_from(struct fuse_req *r, int fd, size_t len, off_t off, int
 
 		if (put < 0 && errno == EINTR)
 			continue;
-		if (put <= 0)
+		if (put < 0)
 			return done ? (ssize_t)done : -errno;
+		if (put == 0)
+			return done ? (ssize_t)done : -EIO;
 		done += (size_t)put;
 		cursor_skip(&r->in, (size_t)put);
 	}
@@ -112,7 +116,7 @@ FUSE_OP(op_write)
 	struct handle *h;
 	ssize_t n;
 
-	if (in->size > r->in_left || !range_ok(in->offset, in->size))
+	if (in->size > r->in_left || in->size > r->s->max_write || !range_ok(in->offset, in->size))
 		return -EINVAL;
 	h = handle_get(r->s, in->fh, false);
 	if (!h)
@@ -198,18 +202,15 @@ static ssize_t copy_range(struct fuse_req *r, const struct fuse_copy_file_range_
 	return n;
 }
 
+/* Also COPY_FILE_RANGE_64, whose reply has a number twice as wide. */
 FUSE_OP(op_copy_file_range)
-{
-	ssize_t n = copy_range(r, body);
-	struct fuse_write_out out = { .size = (uint32_t)n };
-
-	return n < 0 ? n : req_reply(r, &out, sizeof(out));
-}
-
-FUSE_OP(op_copy_file_range_64)
 {
 	ssize_t n = copy_range(r, body);
 	struct fuse_copy_file_range_out out = { .bytes_copied = (uint64_t)n };
 
+	/* COPY_MAX fits in 32 bits, and these come first: struct fuse_write_out reads the same. */
+	_Static_assert(sizeof(out) == sizeof(struct fuse_write_out) &&
+			       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+		       "one reply for both");
 	return n < 0 ? n : req_reply(r, &out, sizeof(out));
 }

@@ -40,7 +40,7 @@ static void place_put(struct fuse_req *r, struct place *p)
 
 static int place_lookup(struct fuse_req *r, const struct place *p, struct entry *e)
 {
-	return node_lookup(r->s, p->dir.fd, p->dir.node->domain, p->name, e);
+	return node_lookup(r->s, p->dir.fd, p->name, e);
 }
 
 /* --- look-up and forget ----------------------------------------------------------------------- */
@@ -106,6 +106,14 @@ FUSE_OP(op_readlink)
 
 /* --- making entries --------------------------------------------------------------------------- */
 
+/* The directory and name of an operation that makes an entry; there is room for its node. */
+static int place_to_make(struct fuse_req *r, struct place *p)
+{
+	int rc = fd_room(r->s);
+
+	return rc < 0 ? rc : place_get(r, r->h.nodeid, p);
+}
+
 /* End of an operation that made p (rc: 0) or failed to (rc: -errno). */
 static ssize_t made(struct fuse_req *r, struct place *p, int rc)
 {
@@ -120,7 +128,7 @@ static ssize_t made(struct fuse_req *r, struct place *p, int rc)
 FUSE_OP(op_symlink)
 {
 	struct place p;
-	int rc = place_get(r, r->h.nodeid, &p);
+	int rc = place_to_make(r, &p);
 
 	(void)body;
 	if (rc < 0)
@@ -145,7 +153,7 @@ FUSE_OP(op_mknod)
 {
 	const struct fuse_mknod_in *in = body;
 	struct place p;
-	int rc = place_get(r, r->h.nodeid, &p);
+	int rc = place_to_make(r, &p);
 
 	if (rc < 0)
 		return rc;
@@ -163,7 +171,7 @@ FUSE_OP(op_mkdir)
 {
 	const struct fuse_mkdir_in *in = body;
 	struct place p;
-	int rc = place_get(r, r->h.nodeid, &p);
+	int rc = place_to_make(r, &p);
 
 	if (rc < 0)
 		return rc;

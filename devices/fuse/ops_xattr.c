@@ -98,14 +98,20 @@ FUSE_OP(op_getxattr)
 	return reply_value(r, asked, n);
 }
 
-/* Take hidden names out of a list of NUL-terminated ones.  The new length. */
-static size_t filter_names(char *list, size_t len)
+/* As on the host, where it takes a capability to see them, and these threads have it. */
+static bool is_listed(const struct fuse_req *r, const char *name)
+{
+	return !is_hidden(name) && (r->cred.uid == 0 || strncmp(name, "trusted.", 8) != 0);
+}
+
+/* Take out of a list of NUL-terminated names what the caller may not see.  The new length. */
+static size_t filter_names(const struct fuse_req *r, char *list, size_t len)
 {
 	size_t to = 0, step;
 
 	for (size_t from = 0; from < len; from += step) {
 		step = strnlen(list + from, len - from) + 1;
-		if (from + step > len || is_hidden(list + from))
+		if (from + step > len || !is_listed(r, list + from))
 			continue;
 		memmove(list + to, list + from, step);
 		to += step;
@@ -122,7 +128,7 @@ FUSE_OP(op_listxattr)
 	if (n < 0)
 		return n;
 	n = listxattr(fd_name(ref.fd).s, r->w->scratch, FUSE_SCRATCH_LEN);
-	n = n < 0 ? -errno : (ssize_t)filter_names(r->w->scratch, (size_t)n);
+	n = n < 0 ? -errno : (ssize_t)filter_names(r, r->w->scratch, (size_t)n);
 	node_put(&r->s->nodes, &ref);
 	return reply_value(r, in->size, n);
 }

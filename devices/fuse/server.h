@@ -25,7 +25,7 @@
 #include "vmm/compat.h"
 #include "vmm/iov.h"
 
-#define FUSE_NAME_CAP    (NAME_MAX + 1)
+#define FUSE_NAME_CAP    (WIRE_NAME_MAX + 1)
 #define FUSE_SCRATCH_LEN ((size_t)64 * 1024) /* XATTR_SIZE_MAX, XATTR_LIST_MAX; above PATH_MAX */
 #define FUSE_IOV_MAX     1024                /* IOV_MAX: what one preadv2 takes */
 
@@ -52,16 +52,10 @@ struct node {
 	int fd;              /* O_PATH */
 	uint32_t type;       /* S_IFMT bits of the mode */
 	struct statx_timestamp btime;
-	uint32_t domain; /* see attr_ino() */
+	uint64_t domain; /* see attr_ino() */
 };
 
-/* One file system below the share: index 0 is the root's. */
-struct domain {
-	uint64_t dev, mnt;
-};
-
-#define DOMAINS_MAX    1024
-#define DOMAIN_UNKNOWN UINT32_MAX /* the table is full */
+#define DOMAINS_MAX 1024
 
 struct nodes {
 	struct slots slots;
@@ -71,9 +65,10 @@ struct nodes {
 		uint32_t n_heads, n; /* n_heads: power of two */
 	} hash[SLOT_SHARDS];         /* each under the lock of its shard of slots */
 
-	pthread_mutex_t domain_lock; /* adding only */
-	_Atomic uint32_t n_domains;
-	struct domain domain[DOMAINS_MAX]; /* fixed below n_domains */
+	/* File systems below the share; their keys have no ino.  [0] is the root's, not filled. */
+	pthread_mutex_t domain_lock;
+	_Atomic uint32_t n_domains; /* changed under the lock */
+	struct node_key domain[DOMAINS_MAX];
 };
 
 /*
@@ -95,19 +90,18 @@ void node_put(struct nodes *t, struct node_ref *ref);
 /* What a name led to. */
 struct entry {
 	uint64_t id;
-	uint32_t domain;
+	uint64_t domain;
 	struct statx st;
 };
 
 /*
- * Look name up in the directory dir_fd (of the given domain), and take one reference for the guest.
- * name has passed req_name().
+ * Look name up in the directory dir_fd, and take one reference for the guest.  name has passed
+ * req_name().
  */
-int node_lookup(struct fuse_session *s, int dir_fd, uint32_t domain, const char *name,
-		struct entry *e);
+int node_lookup(struct fuse_session *s, int dir_fd, const char *name, struct entry *e);
 
-/* The same for an open descriptor: the file just created. */
-int node_of_fd(struct fuse_session *s, int fd, uint32_t domain, struct entry *e);
+/* The same for an open descriptor: the file just created.  Refuses no descriptor (fd_room). */
+int node_of_fd(struct fuse_session *s, int fd, struct entry *e);
 
 void node_forget(struct nodes *t, uint64_t id, uint64_t n);
 
@@ -117,13 +111,13 @@ struct handle {
 	struct slot slot;
 	int fd;
 	bool is_dir;
-	uint32_t domain;        /* of the node it was opened from */
+	uint64_t domain;        /* of the node it was opened from */
 	atomic_bool released;   /* the base pin is gone */
 	struct dir_stream *dir; /* directories only; see ops_dir.c */
 };
 
 /* A directory being listed (ops_dir.c). */
-void dir_stream_free(struct dir_stream *d);
+void dir_stream_free(struct fuse_session *s, struct dir_stream *d);
 
 /* fd and dir are the handle's from here on, also when it fails.  0 or -errno. */
 int handle_new(struct fuse_session *s, unsigned shard, const struct handle *as, uint64_t *fh);
@@ -137,23 +131,24 @@ void handles_release_all(struct fuse_session *s);
 struct fuse_worker {
 	unsigned index;
 	struct iovec iov[FUSE_IOV_MAX];
-	char scratch[FUSE_SCRATCH_LEN];
+	_Alignas(uint64_t) char scratch[FUSE_SCRATCH_LEN];
 } __attribute__((aligned(64)));
 
 struct fuse_session {
 	bool readonly;
 	enum fuse_cache cache;
 	uint32_t max_write;
-	uint64_t valid_s; /* how long the guest may trust names and attributes */
-	int proc_fd;      /* /proc/self/fd: from an O_PATH descriptor to the file itself */
-	int fd_limit;     /* descriptors from here up are left to the rest of heddle */
+	uint64_t valid_s;      /* how long the guest may trust names and attributes */
+	int proc_fd;           /* /proc/self/fd: from an O_PATH descriptor to the file itself */
+	int fd_limit;          /* descriptors from here up are left to the rest of heddle */
+	atomic_bool fds_spent; /* the last one taken was above it: see fd_room() */
 
 	struct nodes nodes;
 	struct slots handles;
+	_Atomic uint32_t n_dir_tails; /* of open directories; see ops_dir.c */
 
 	_Atomic uint32_t minor; /* agreed by INIT; 0 before */
 
-	unsigned n_workers;
 	struct fuse_worker *worker;
 };
 
@@ -190,12 +185,20 @@ struct fd_name {
 struct fd_name fd_name(int fd);
 
 /*
- * fd, or -ENFILE with fd closed when the session has used up its share of descriptors; -errno for
- * -1.
+ * Before an operation that takes descriptors: 0, or -ENFILE when the session's share of them is
+ * used up.  Asked first, so that nothing has been done when the answer is no.  What was begun may
+ * go above the limit by two on each lane, which is what FDS_LEFT_ALONE allows for.
  */
-int fd_admit(const struct fuse_session *s, int fd);
+int fd_room(struct fuse_session *s);
 
-int node_reopen(const struct fuse_session *s, const struct node_ref *ref, int flags);
+/* The result of a call that makes a descriptor: fd, or -errno for -1. */
+int fd_taken(struct fuse_session *s, int fd);
+
+/*
+ * Open the node's file itself.  Regular files and directories only (O_DIRECTORY); never waits for
+ * one but for a lease.  fd or -errno.
+ */
+int node_reopen(struct fuse_session *s, const struct node_ref *ref, int flags);
 
 /* --- attributes (attr.c) ---------------------------------------------------------------------- */
 
@@ -204,13 +207,15 @@ int node_reopen(const struct fuse_session *s, const struct node_ref *ref, int fl
 #define STATX_MNT_ID 0x1000U
 #endif
 
-uint64_t attr_ino(uint32_t domain, uint64_t ino);
-void attr_fill(struct fuse_attr *a, uint32_t domain, const struct statx *st);
+uint64_t attr_ino(uint64_t domain, uint64_t ino);
+void attr_fill(struct fuse_attr *a, uint64_t domain, const struct statx *st);
 void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
 		     const struct entry *e);
 
 /* Of an entry of a directory, or, with the name "", of a descriptor itself.  0 or -errno. */
 int attr_stat(int fd, const char *name, struct statx *st);
+/* Of a descriptor; sync: AT_STATX_*. */
+int attr_statx(int fd, unsigned sync, unsigned mask, struct statx *st);
 
 /* --- operations (ops_*.c) --------------------------------------------------------------------- */
 
@@ -248,13 +253,10 @@ FUSE_OP(op_write);
 FUSE_OP(op_lseek);
 FUSE_OP(op_fallocate);
 FUSE_OP(op_copy_file_range);
-FUSE_OP(op_copy_file_range_64);
 
 FUSE_OP(op_opendir);
 FUSE_OP(op_readdir);
 FUSE_OP(op_readdirplus);
-FUSE_OP(op_releasedir);
-FUSE_OP(op_fsyncdir);
 
 FUSE_OP(op_setxattr);
 FUSE_OP(op_getxattr);

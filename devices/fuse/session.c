@@ -23,7 +23,11 @@
 #define MAX_WRITE_OLD     (128 * 1024) /* 32 pages: the limit of clients without FUSE_MAX_PAGES */
 #define PAGE_LEN          4096
 #define MAX_BACKGROUND    256 /* requests a client keeps in flight that nobody waits for */
-#define FDS_LEFT_ALONE    64  /* descriptors that the rest of heddle may still want to open */
+/*
+ * Descriptors for the rest of heddle, and above the limit for what lanes had begun: 65 lanes are
+ * the most of a share, two each.
+ */
+#define FDS_LEFT_ALONE 256
 
 /* --- reading the request ---------------------------------------------------------------------- */
 
@@ -221,7 +225,11 @@ static ssize_t op_destroy(struct fuse_req *r, const void *body)
 	return req_reply_status(r, 0);
 }
 
-/* Never delivered late: no operation waits for anything but the host's disk. */
+/*
+ * Nothing to interrupt: by the time it is read here, its request is done or waits on another lane
+ * in the host's kernel, for a disk, a server or (open_file in nodes.c) a lease, but never for
+ * another process to write something.
+ */
 static ssize_t op_interrupt(struct fuse_req *r, const void *body)
 {
 	(void)r;
@@ -287,8 +295,8 @@ static const struct op ops[] = {
 	[FUSE_INIT] = OP(op_init, WIRE_INIT_IN_MIN, OUT(init), OP_BEFORE_INIT),
 	[FUSE_OPENDIR] = OP(op_opendir, IN(open), OUT(open), 0),
 	[FUSE_READDIR] = OP(op_readdir, IN(read), 0, 0),
-	[FUSE_RELEASEDIR] = OP(op_releasedir, IN(release), 0, 0),
-	[FUSE_FSYNCDIR] = OP(op_fsyncdir, IN(fsync), 0, 0),
+	[FUSE_RELEASEDIR] = OP(op_release, IN(release), 0, 0),
+	[FUSE_FSYNCDIR] = OP(op_fsync, IN(fsync), 0, 0),
 	[FUSE_ACCESS] = OP(op_access, IN(access), 0, 0),
 	[FUSE_CREATE] = OP(op_create, IN(create), CREATE_OUT, OP_CHANGES),
 	[FUSE_INTERRUPT] = OP(op_interrupt, IN(interrupt), 0, OP_NO_REPLY),
@@ -305,7 +313,7 @@ static const struct op ops[] = {
 	[FUSE_TMPFILE] = OP(op_tmpfile, IN(create), CREATE_OUT, OP_CHANGES),
 	[FUSE_STATX] = OP(op_statx, IN(statx), OUT(statx), 0),
 	[FUSE_COPY_FILE_RANGE_64] =
-		OP(op_copy_file_range_64, IN(copy_file_range), OUT(copy_file_range), OP_CHANGES),
+		OP(op_copy_file_range, IN(copy_file_range), OUT(copy_file_range), OP_CHANGES),
 };
 
 /* Room for the longest fixed body, aligned for any of them. */
@@ -423,7 +431,6 @@ static struct fuse_session *session_new(const struct fuse_opts *o)
 	}
 	for (unsigned i = 0; i < workers; i++)
 		s->worker[i].index = i;
-	s->n_workers = workers;
 	s->readonly = o->readonly;
 	s->cache = o->cache;
 	s->valid_s = cache_valid_s(o->cache);

@@ -41,8 +41,8 @@ struct fuse_worker *fuse_session_worker(struct fuse_session *s, unsigned i);
 
 /*
  * Prepare the calling thread to serve: umask and working directory of its own (CLONE_FS; the
- * directory becomes /proc/self/fd), no supplementary groups.  Once on every thread that serves,
- * before the first request; again is harmless.  0 or -errno.
+ * directory becomes /proc/self/fd), no supplementary groups, few capabilities (cred.h).  Once on
+ * every thread that serves, before the first request; again is harmless.  0 or -errno.
  */
 int fuse_thread_init(struct fuse_session *s);
 

@@ -15,6 +15,12 @@
 /* INIT requests end here before minor 36; replies have been 64 bytes since minor 23. */
 #define WIRE_INIT_IN_MIN 16
 
+/*
+ * The longest name a client takes or sends (FUSE_NAME_MAX of its kernel; more since 6.16).  Above
+ * NAME_MAX: the host's vfat and cifs have 255 characters in up to 765 bytes, its FUSE mounts 1024.
+ */
+#define WIRE_NAME_MAX 1024
+
 /* SETXATTR bodies unless FUSE_SETXATTR_EXT was agreed. */
 #define WIRE_SETXATTR_IN_MIN 8
 

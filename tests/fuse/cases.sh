@@ -164,6 +164,19 @@ host_full() {
 	in_mount "$@" -- full_work
 }
 
+quota_work() {
+	touch f
+	chown 1000 f
+	! dd if=/dev/zero of=f bs=64k count=40 oflag=sync status=none
+	[ "$(stat -c %s f)" -le 1048576 ]
+}
+# Limits of the file's owner hold, though the server is root.
+quota_holds() {
+	mount -t tmpfs -o usrquota_block_hardlimit=1m heddle-test "$share" 2>/dev/null ||
+		{ echo "no tmpfs with quotas"; return 77; }
+	in_mount "$@" -- quota_work
+}
+
 changes_work() {
 	exec 3<f
 	cat f shrink grow gone >/dev/null

@@ -125,6 +125,7 @@ t build c_build -t 4
 t sqlite sqlite_wal -t 4
 t readonly readonly_share -t 2
 t full host_full -t 2
+t quota quota_holds -t 2
 t host-changes host_changes -t 2
 t mounts-below mounts_below -t 2
 t links links_without_size -t 2

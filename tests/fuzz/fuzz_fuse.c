@@ -5,6 +5,7 @@
  * input all descriptors must be back and the file outside the share untouched.
  *
  * The share is a small tmpfs when that can be had (root), else a folder with a limit on file sizes.
+ * Where that is allowed all is in a user namespace, in which not every user and group exists.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -14,6 +15,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +23,7 @@
 #include "devices/fuse/session.h"
 #include "devices/fuse/wire.h"
 #include "tests/fuzz/input.h"
+#include "tests/unit/userns.h"
 #include "vmm/base.h"
 
 #define REQUESTS 40
@@ -29,6 +32,7 @@
 #define KNOWN    16
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 static struct fuse_session *session;
 static int home; /* libFuzzer's own paths are relative, and serving threads live elsewhere */
@@ -130,10 +134,25 @@ static void start(void)
 {
 	struct fuse_opts o = { .path = share, .workers = 1 };
 
+	(void)userns_enter();
 	make_base();
 	home = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	require(home >= 0);
 	require(fuse_session_create(&o, &session) == 0);
+	require(fuse_thread_init(session) == 0);
+	require(fchdir(home) == 0);
+}
+
+/*
+ * Before libFuzzer has a second thread: with one, no namespace can be entered, and LeakSanitizer,
+ * which attaches to all, must find none with more capabilities than ours.
+ */
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	start();
+	return 0;
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
@@ -281,9 +300,28 @@ static void put_body(struct input *in, const struct shape *k, size_t size)
 		in_len = MIN(in_len, at + how % 16);
 }
 
+/* Of users and groups: root's, some, one that a user namespace lacks, one that nobody has. */
+static const uint32_t ids[] = { 0, 0, 1, 1000, 65534, USERNS_IDS, UINT32_MAX };
+
+/* Extensions: raw, or the caller's further group in order. */
+static uint16_t put_extensions(struct input *in)
+{
+	uint64_t raw[3] = { take(in, 8), take(in, 8), take(in, 8) };
+	struct {
+		struct fuse_ext_header head;
+		uint32_t n, group;
+	} ext = { { sizeof(ext), FUSE_EXT_GROUPS }, 1, ids[raw[1] % ARRAY_SIZE(ids)] };
+	uint16_t words = (uint16_t)take(in, 1) % 5;
+
+	if (words % 2)
+		put(raw, sizeof(raw));
+	else
+		put(&ext, sizeof(ext));
+	return words;
+}
+
 static void build(struct input *in, const struct shape *k)
 {
-	static const uint32_t ids[] = { 0, 0, 0, 1, 1000, 65534, UINT32_MAX };
 	struct fuse_in_header h = { .opcode = k->opcode, .unique = take(in, 2) };
 	size_t size = k->size_at >= 0 ? take(in, 2) % 2049 : 0;
 	uint8_t how = (uint8_t)take(in, 1);
@@ -298,12 +336,8 @@ static void build(struct input *in, const struct shape *k)
 		put_name(in);
 	if (k->opcode == FUSE_WRITE || k->opcode == FUSE_SETXATTR)
 		put(data, size);
-	if (how & 64) {
-		uint64_t ext[3] = { take(in, 8), take(in, 8), take(in, 8) };
-
-		put(ext, sizeof(ext));
-		h.total_extlen = (uint16_t)take(in, 1) % 5;
-	}
+	if (how & 64)
+		h.total_extlen = put_extensions(in);
 	h.len = (uint32_t)in_len;
 	if (how & 128 && take(in, 1) % 4 == 0)
 		h.len += (uint32_t)take(in, 1) - 128;
@@ -419,5 +453,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(count_fds() == fds);
 	require(stat(outside, &st) == 0 && st.st_size == 7 && st.st_mode == (S_IFREG | 0644));
 	require(fchdir(home) == 0);
+	/* Changes of user took that away, and LeakSanitizer attaches to its own process. */
+	prctl(PR_SET_DUMPABLE, 1);
 	return 0;
 }

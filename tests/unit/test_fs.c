@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 
 #include "devices/fs.h"
+#include "devices/share.h"
 #include "tests/unit/fixture.h"
 #include "tests/unit/ring.h"
 #include "vmm/irq.h"
@@ -297,6 +298,25 @@ START_TEST(tag_of_36_bytes_fills_its_field)
 	ck_assert_uint_eq(d->queue[1].size_max, 1024);
 	d->class->destroy(d);
 	d = keep;
+}
+END_TEST
+
+START_TEST(tags_that_differ_in_their_last_byte_are_two)
+{
+	const struct device_env env = { .name = "fs1", .mem = &g.mem, .n_vcpus = 1 };
+	struct device share[2];
+
+	for (int i = 0; i < 2; i++) {
+		char spec[] = "tag=12345678901234567890123456789012345x,path=/";
+
+		*strchr(spec, 'x') = (char)('0' + i);
+		ck_assert_int_eq(share_create(spec, &env, &share[i]), 0);
+	}
+	ck_assert_str_ne(share[0].id, share[1].id);
+	for (int i = 0; i < 2; i++) {
+		share[i].dev->class->destroy(share[i].dev);
+		share[i].destroy(share[i].backing);
+	}
 }
 END_TEST
 
@@ -611,7 +631,8 @@ START_TEST(queueing_the_same_head_again_and_again_is_bounded)
 END_TEST
 
 SUITE_MAIN_FIXTURE("fs", 30, setup, teardown, config_holds_tag_and_number_of_request_queues,
-		   tag_of_36_bytes_fills_its_field, bad_options_are_refused,
+		   tag_of_36_bytes_fills_its_field, tags_that_differ_in_their_last_byte_are_two,
+		   bad_options_are_refused,
 		   threads_are_one_a_queue_or_one_for_all, begin_that_fails_sets_needs_reset,
 		   requests_are_served_on_the_thread_of_their_queue,
 		   request_without_reply_gives_its_head_back,

@@ -285,15 +285,17 @@ START_TEST(crafted_names)
 	static const uint32_t named[] = { FUSE_LOOKUP, FUSE_MKNOD,  FUSE_MKDIR, FUSE_CREATE,
 					  FUSE_LINK,   FUSE_UNLINK, FUSE_RMDIR, FUSE_SYMLINK };
 	static const char *const bad[] = { "", ".", "..", "/", "a/b", "../x", "a/", "/etc" };
-	char longest[300];
+	char longest[1100];
 
 	memset(longest, 'n', sizeof(longest));
-	longest[256] = '\0';
+	longest[1025] = '\0'; /* longer than any host's */
 	for (unsigned i = 0; i < ARRAY_SIZE(named); i++) {
 		for (unsigned j = 0; j < ARRAY_SIZE(bad); j++)
 			ck_assert_int_eq(rc_of_name(named[i], bad[j]), -EINVAL);
 		ck_assert_int_eq(rc_of_name(named[i], longest), -ENAMETOOLONG);
 	}
+	longest[1024] = '\0'; /* longer than this host's */
+	ck_assert_int_eq(rc_of_name(FUSE_MKDIR, longest), -ENAMETOOLONG);
 	longest[255] = '\0';
 	ck_assert_int_eq(rc_of_name(FUSE_MKDIR, longest), 0);
 	ck_assert_uint_ne(lookup(&c, FUSE_ROOT_ID, longest, NULL), 0);
@@ -355,6 +357,33 @@ START_TEST(readonly_changes_nothing)
 }
 END_TEST
 
+static void set_old(const char *path)
+{
+	struct timespec old[2] = { { .tv_sec = 1000 }, { .tv_nsec = UTIME_OMIT } };
+
+	ck_assert_int_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+}
+
+/* The base of an overlay is a read-only share, and the host's folder may be a package's own. */
+START_TEST(readonly_leaves_access_times_alone)
+{
+	struct fuse_read_in in = { .size = 4096 };
+	uint64_t node, fh;
+
+	host_write(&c, "f", "content", 7);
+	set_old(host(&c, "f"));
+	set_old(c.share);
+	node = lookup(&c, FUSE_ROOT_ID, "f", NULL);
+	ck_assert_int_eq(open_node(&c, FUSE_OPEN, node, O_RDONLY, &fh), 0);
+	ck_assert_int_eq(read_file(&c, fh, 0, 100), 7);
+	ck_assert_int_eq(open_node(&c, FUSE_OPENDIR, FUSE_ROOT_ID, O_RDONLY, &fh), 0);
+	in.fh = fh;
+	ck_assert_int_eq(CALL(&c, FUSE_READDIR, FUSE_ROOT_ID, in, NULL), 0);
+	ck_assert_int_eq(host_stat(&c, "f").st_atime, 1000);
+	ck_assert_int_eq(host_stat(&c, "").st_atime, 1000);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("fuse");
@@ -383,6 +412,7 @@ static Suite *suite(void)
 	t = tcase_create("readonly");
 	tcase_add_checked_fixture(t, setup_readonly, teardown);
 	tcase_add_test(t, readonly_changes_nothing);
+	tcase_add_test(t, readonly_leaves_access_times_alone);
 	suite_add_tcase(s, t);
 	return s;
 }

@@ -1,4 +1,7 @@
 /* Operations on names and open files, as a client uses them. */
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 
 #include "tests/unit/fuse_client.h"
@@ -247,6 +250,78 @@ START_TEST(default_acl)
 }
 END_TEST
 
+/* --- files that block ------------------------------------------------------------------------- */
+
+/* /proc/kmsg is a regular file: a lane at it would wait for ever, and a reset for the lane. */
+START_TEST(nobody_waits_for_a_regular_file)
+{
+	uint64_t node, fh;
+	int fd;
+
+	host_write(&c, "f", "content", 7);
+	node = lookup(&c, FUSE_ROOT_ID, "f", NULL);
+	fd = dup(0); /* the next number */
+	close(fd);
+	ck_assert_int_eq(open_node(&c, FUSE_OPEN, node, O_RDWR, &fh), 0);
+	ck_assert_int_eq(fcntl(fd, F_GETFL) & (O_NONBLOCK | O_ACCMODE), O_NONBLOCK | O_RDWR);
+}
+END_TEST
+
+static int lease_fd;
+
+static void lease_wanted(int sig)
+{
+	usleep(100000);
+	fcntl(lease_fd, F_SETLEASE, F_UNLCK);
+}
+
+/* A program of the host with a lease on f, which it gives back when asked, after a while. */
+static pid_t lease_holder(void)
+{
+	int ready[2];
+	char byte;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(ready), 0);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		signal(SIGIO, lease_wanted);
+		lease_fd = open(host(&c, "f"), O_RDONLY);
+		byte = fcntl(lease_fd, F_SETLEASE, F_RDLCK) == 0;
+		(void)!write(ready[1], &byte, 1);
+		for (;;)
+			pause();
+	}
+	ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+	if (byte)
+		return pid;
+	kill(pid, SIGKILL);
+	return -1;
+}
+
+START_TEST(leased_file_opens_when_the_lease_is_given_back)
+{
+	uint64_t node, fh;
+	pid_t pid;
+	int fd;
+
+	host_write(&c, "f", "content", 7);
+	node = lookup(&c, FUSE_ROOT_ID, "f", NULL);
+	pid = lease_holder();
+	if (pid < 0) {
+		printf("skipped: 1, no leases on this file system\n");
+		return;
+	}
+	fd = dup(0);
+	close(fd);
+	ck_assert_int_eq(open_node(&c, FUSE_OPEN, node, O_RDWR, &fh), 0);
+	ck_assert_int_eq(fcntl(fd, F_GETFL) & (O_NONBLOCK | O_ACCMODE), O_NONBLOCK | O_RDWR);
+	ck_assert_int_eq(read_file(&c, fh, 0, 100), 7);
+	kill(pid, SIGKILL);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("fuse_files");
@@ -259,6 +334,8 @@ static Suite *suite(void)
 	tcase_add_test(t, removals);
 	tcase_add_test(t, tmpfiles);
 	tcase_add_test(t, syncs);
+	tcase_add_test(t, nobody_waits_for_a_regular_file);
+	tcase_add_test(t, leased_file_opens_when_the_lease_is_given_back);
 	tcase_add_test(t, size_by_handle);
 	tcase_add_test(t, allocations);
 	tcase_add_test(t, access_rights);

@@ -1,5 +1,11 @@
 /* What never may happen: special files opened, links followed, files made for the wrong user. */
+#include <linux/capability.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+
 #include "tests/unit/fuse_client.h"
+#include "tests/unit/userns.h"
 
 static struct client c;
 
@@ -231,15 +237,148 @@ START_TEST(made_for_the_caller)
 }
 END_TEST
 
+/* An entry made by this opcode for a caller with this further group (0: none). */
+static int make_with_group(uint32_t opcode, uint32_t group, const char *name)
+{
+	struct {
+		struct fuse_ext_header head;
+		uint32_t n, group;
+	} ext = { { sizeof(ext), FUSE_EXT_GROUPS }, 1, group };
+	struct fuse_create_in file_in = { .flags = O_RDWR, .mode = S_IFREG | 0644 };
+	struct fuse_mknod_in nod_in = { .mode = S_IFIFO | 0666 };
+	struct fuse_mkdir_in dir_in = { .mode = 0777 };
+	struct fuse_in_header *h = begin(&c, opcode, FUSE_ROOT_ID);
+
+	if (opcode == FUSE_MKDIR)
+		put(&c, &dir_in, sizeof(dir_in));
+	else if (opcode == FUSE_MKNOD)
+		put(&c, &nod_in, sizeof(nod_in));
+	else if (opcode != FUSE_SYMLINK)
+		put(&c, &file_in, sizeof(file_in));
+	put_str(&c, name);
+	put_str(&c, "target");
+	while (c.in_len % 8)
+		put(&c, "", 1);
+	if (group) {
+		h->total_extlen = sizeof(ext) / 8;
+		put(&c, &ext, sizeof(ext));
+	}
+	return finish(&c);
+}
+
+static void check_bad_ids(uint32_t bad)
+{
+	static const uint32_t makers[] = { FUSE_MKDIR, FUSE_MKNOD, FUSE_SYMLINK, FUSE_CREATE,
+					   FUSE_TMPFILE };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(makers); i++) {
+		c.uid = c.gid = 1000;
+		ck_assert_int_eq(make_with_group(makers[i], bad, "bad"), -EPERM);
+		c.uid = bad;
+		ck_assert_int_eq(make_with_group(makers[i], 0, "bad"), -EPERM);
+		ck_assert_int_eq(make_with_group(makers[i], 1000, "bad"), -EPERM);
+		c.uid = 1000;
+		c.gid = bad;
+		ck_assert_int_eq(make_with_group(makers[i], 0, "bad"), -EPERM);
+		ck_assert_int_eq(make_with_group(makers[i], 1000, "bad"), -EPERM);
+	}
+	ck_assert_int_eq(access(host(&c, "bad"), F_OK), -1);
+	/* And the thread is itself again, and can become others. */
+	ck_assert_uint_eq(geteuid(), 0);
+	ck_assert_uint_eq(getegid(), 0);
+	ck_assert_int_eq(getgroups(0, NULL), 0);
+	c.gid = 1000;
+	ck_assert_int_eq(make_with_group(FUSE_MKDIR, 1001, "good"), 0);
+	ck_assert_uint_eq(host_stat(&c, "good").st_uid, 1000);
+	ck_assert_uint_eq(host_stat(&c, "good").st_gid, 1000);
+}
+
 START_TEST(callers_without_number)
 {
-	struct fuse_mkdir_in in = { .mode = 0777 };
+	check_bad_ids(UINT32_MAX);
+}
+END_TEST
 
-	c.uid = UINT32_MAX;
-	ck_assert_int_eq(CALL(&c, FUSE_MKDIR, FUSE_ROOT_ID, in, "d"), -EINVAL);
-	c.uid = 5;
-	c.gid = UINT32_MAX;
-	ck_assert_int_eq(CALL(&c, FUSE_MKDIR, FUSE_ROOT_ID, in, "d"), -EINVAL);
+START_TEST(callers_that_our_namespace_does_not_know)
+{
+	if (!userns_enter()) {
+		printf("skipped: 1, no user namespaces here\n");
+		return;
+	}
+	client_stop(&c);
+	setup();
+	check_bad_ids(USERNS_IDS);
+}
+END_TEST
+
+static void *serve_in_group(void *in)
+{
+	struct fuse_mkdir_in *dir_in = in;
+
+	ck_assert_int_eq(syscall(SYS_setresgid, 77, 77, 77), 0);
+	ck_assert_int_eq(fuse_thread_init(c.s), 0);
+	c.uid = c.gid = 0;
+	ck_assert_int_eq(CALL(&c, FUSE_MKDIR, FUSE_ROOT_ID, *dir_in, "before"), 0);
+	c.uid = c.gid = 1000;
+	ck_assert_int_eq(CALL(&c, FUSE_MKDIR, FUSE_ROOT_ID, *dir_in, "other"), 0);
+	c.uid = c.gid = 0;
+	ck_assert_int_eq(CALL(&c, FUSE_MKDIR, FUSE_ROOT_ID, *dir_in, "after"), 0);
+	return NULL;
+}
+
+/* A server that root started in another group still makes root's files root's. */
+START_TEST(group_of_the_server_is_not_the_callers)
+{
+	struct fuse_mkdir_in in = { .mode = 0777 };
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, serve_in_group, &in), 0);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(host_stat(&c, "before").st_gid, 0);
+	ck_assert_uint_eq(host_stat(&c, "after").st_gid, 0);
+}
+END_TEST
+
+/* Quotas and blocks kept for the administrator are ignored for CAP_SYS_RESOURCE. */
+START_TEST(serving_threads_keep_few_capabilities)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	static const unsigned gone[] = { CAP_SYS_RESOURCE, CAP_SYS_PTRACE, CAP_SYS_MODULE,
+					 CAP_NET_ADMIN, CAP_SYS_RAWIO };
+	struct __user_cap_data_struct data[2];
+
+	for (unsigned pass = 0; pass < 2; pass++) {
+		ck_assert_int_eq(syscall(SYS_capget, &head, data), 0);
+		for (unsigned i = 0; i < ARRAY_SIZE(gone); i++) {
+			ck_assert_uint_eq(data[0].permitted >> gone[i] & 1, 0);
+			ck_assert_uint_eq(data[0].effective >> gone[i] & 1, 0);
+		}
+		ck_assert_uint_eq(data[0].effective >> CAP_FOWNER & 1, 1);
+		/* Nor do they come back with the way back from another user. */
+		c.uid = c.gid = 1000;
+		ck_assert_int_eq(make_with_group(FUSE_MKDIR, 0, pass ? "b" : "a"), 0);
+	}
+}
+END_TEST
+
+/* On local file systems it takes a capability to see these names, and the server has it. */
+START_TEST(trusted_names_are_for_root)
+{
+	struct fuse_getxattr_in in = { .size = 100 };
+	uint64_t node;
+
+	host_write(&c, "f", "x", 1);
+	if (setxattr(host(&c, "f"), "trusted.t", "v", 1, 0) < 0)
+		return;
+	node = lookup(&c, FUSE_ROOT_ID, "f", NULL);
+	ck_assert_int_eq(CALL(&c, FUSE_LISTXATTR, node, in, NULL), 0);
+	ck_assert_uint_eq(body_len(&c), sizeof("trusted.t"));
+	c.uid = 1000;
+	ck_assert_int_eq(CALL(&c, FUSE_LISTXATTR, node, in, NULL), 0);
+	ck_assert_uint_eq(body_len(&c), 0);
+	in.size = 0;
+	ck_assert_int_eq(CALL(&c, FUSE_LISTXATTR, node, in, NULL), 0);
+	ck_assert_uint_eq(((struct fuse_getxattr_out *)body(&c))->size, 0);
 }
 END_TEST
 
@@ -291,7 +430,7 @@ static void add_for_root(Suite *s)
 	TCase *t;
 
 	if (!is_root()) {
-		printf("skipped: 4, files for other users take root\n");
+		printf("skipped: 8, files for other users take root\n");
 		return;
 	}
 	t = tcase_create("owners");
@@ -299,6 +438,10 @@ static void add_for_root(Suite *s)
 	tcase_add_test(t, setid_bits_and_owner);
 	tcase_add_test(t, made_for_the_caller);
 	tcase_add_test(t, callers_without_number);
+	tcase_add_test(t, callers_that_our_namespace_does_not_know);
+	tcase_add_test(t, group_of_the_server_is_not_the_callers);
+	tcase_add_test(t, serving_threads_keep_few_capabilities);
+	tcase_add_test(t, trusted_names_are_for_root);
 	tcase_add_test(t, setgid_directories);
 	suite_add_tcase(s, t);
 }

@@ -774,7 +774,7 @@ static void *vcpu_main(void *arg)
 	while (!vcpus_stop) {
 		uint32_t x = (uint32_t)rand_r(&seed);
 
-		switch (x % 8) {
+		switch (x % 10) {
 		case 0:
 			set_status((uint8_t)(x & 256 ? 0 : 15));
 			break;
@@ -797,6 +797,12 @@ static void *vcpu_main(void *arg)
 			/* The doorbell itself is the kernel's in a VM: here only its BAR. */
 			(void)mmio_read(&board, notify + x / 8 % 64, 2);
 			break;
+		case 7:
+			window_set(x / 8 % 60 & ~3u, 4, 0);
+			break;
+		case 8:
+			(void)cfg_read(&board, SLOT, window_data(), 4);
+			break;
 		default:
 			(void)mmio_read(&board, device + x / 8 % 32, 4);
 		}
@@ -815,6 +821,52 @@ START_TEST(vcpus_may_use_all_registers_at_once)
 	vcpus_stop = true;
 	for (unsigned i = 0; i < ARRAY_SIZE(t); i++)
 		pthread_join(t[i], NULL);
+	start(true);
+	assert_answered(0, vector_fd(1));
+}
+END_TEST
+
+static _Atomic bool reset_done;
+
+static void *reset_main(void *through_window)
+{
+	if (through_window)
+		cfg_write(&board, SLOT, window_data(), 0, 1);
+	else
+		set_status(0);
+	reset_done = true;
+	return NULL;
+}
+
+/* A queue is busy for a second, so its device's reset waits so long: the other vCPUs do not. */
+static void check_config_answers(bool through_window)
+{
+	unsigned cap = cfg_find_cap(&board, SLOT, PCI_CAP_ID_MSIX, 0);
+	pthread_t t;
+
+	start(true);
+	window_set(VIRTIO_PCI_COMMON_STATUS, 1, 0);
+	e->handler_us = 1000000;
+	submit(0);
+	while (!e->in_handler)
+		usleep(1000);
+	reset_done = false;
+	ck_assert_int_eq(pthread_create(&t, NULL, reset_main, through_window ? &t : NULL), 0);
+	usleep(50000); /* it holds what it will hold */
+	cfg_write(&board, SLOT, cap + PCI_MSIX_FLAGS, 0, 2);
+	decode_on(PCI_COMMAND_INTX_DISABLE);
+	decode_on(0);
+	ck_assert_uint_eq(cfg_read(&board, 0, PCI_VENDOR_ID, 2), 0x1b36);
+	ck_assert(!reset_done);
+	pthread_join(t, NULL);
+	e->handler_us = 0;
+	ck_assert_uint_eq(status(), 0);
+}
+
+START_TEST(config_space_answers_while_a_reset_waits)
+{
+	check_config_answers(false);
+	check_config_answers(true);
 	start(true);
 	assert_answered(0, vector_fd(1));
 }
@@ -843,4 +895,4 @@ SUITE_MAIN_FIXTURE("virtio_pci", 30, setup, teardown, function_is_a_modern_virti
 		   machine_reset_stops_the_device_and_unplugs_its_doorbells,
 		   too_many_queues_are_refused,
 		   running_out_of_descriptors_leaves_nothing_behind,
-		   vcpus_may_use_all_registers_at_once)
+		   vcpus_may_use_all_registers_at_once, config_space_answers_while_a_reset_waits)

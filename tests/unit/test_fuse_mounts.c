@@ -1,0 +1,155 @@
+/* File systems mounted below the share: one to the guest, several to the host. */
+#include <sched.h>
+#include <sys/mount.h>
+
+#include "devices/fuse/server.h"
+#include "tests/unit/fuse_client.h"
+
+static struct client c;
+
+/* In a mount namespace of its own, which the session is made in. */
+static void setup(void)
+{
+	struct fuse_opts o = { 0 };
+
+	ck_assert_int_eq(unshare(CLONE_NEWNS), 0);
+	ck_assert_int_eq(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+	client_start(&c, &o);
+}
+
+static void teardown(void)
+{
+	client_stop(&c);
+}
+
+static uint64_t ino_of(const char *dir, const char *name)
+{
+	uint64_t d = lookup(&c, FUSE_ROOT_ID, dir, NULL);
+
+	ck_assert_uint_ne(lookup(&c, d, name, NULL), 0);
+	return ((struct fuse_entry_out *)body(&c))->attr.ino;
+}
+
+START_TEST(mounts_below_the_share)
+{
+	uint64_t root;
+
+	ck_assert_int_eq(mkdir(host(&c, "a"), 0755), 0);
+	ck_assert_int_eq(mkdir(host(&c, "b"), 0755), 0);
+	ck_assert_int_eq(mount("t", host(&c, "a"), "tmpfs", 0, NULL), 0);
+	ck_assert_int_eq(mount("t", host(&c, "b"), "tmpfs", 0, NULL), 0);
+	host_write(&c, "a/f", "x", 1);
+	host_write(&c, "b/f", "x", 1);
+	ck_assert_uint_eq(host_stat(&c, "a/f").st_ino, host_stat(&c, "b/f").st_ino);
+	ck_assert_uint_ne(ino_of("a", "f"), ino_of("b", "f"));
+	ck_assert_uint_eq(ino_of("a", "f"), ino_of("a", "f"));
+	ck_assert_int_eq(getattr(&c, FUSE_ROOT_ID), 0);
+	root = attr(&c)->ino;
+	ck_assert_uint_eq(root, host_stat(&c, "").st_ino);
+	/* Nothing keeps a mount once the guest has forgotten it. */
+	ck_assert_int_eq(client_init_as(&c, 31, 0), 0);
+	ck_assert_int_eq(umount(host(&c, "a")), 0);
+	ck_assert_int_eq(umount(host(&c, "b")), 0);
+}
+END_TEST
+
+#define MOUNTS (DOMAINS_MAX + 20)
+
+static void mount_at(unsigned i)
+{
+	char name[16], file[24];
+
+	snprintf(name, sizeof(name), "m%u", i);
+	snprintf(file, sizeof(file), "m%u/f", i);
+	ck_assert_int_eq(mkdir(host(&c, name), 0755), 0);
+	ck_assert_int_eq(mount("t", host(&c, name), "tmpfs", 0, "size=4k"), 0);
+	host_write(&c, file, "", 0);
+}
+
+/* And forgets what it found: descriptors may be few. */
+static uint64_t ino_below(unsigned i)
+{
+	uint64_t dir, file, ino;
+	char name[16];
+
+	snprintf(name, sizeof(name), "m%u", i);
+	dir = lookup(&c, FUSE_ROOT_ID, name, NULL);
+	file = lookup(&c, dir, "f", NULL);
+	ck_assert_uint_ne(file, 0);
+	ino = ((struct fuse_entry_out *)body(&c))->attr.ino;
+	forget(&c, file, 1);
+	forget(&c, dir, 1);
+	return ino;
+}
+
+START_TEST(more_mounts_than_the_table_holds)
+{
+	static uint64_t seen[MOUNTS];
+	char name[16];
+
+	for (unsigned i = 0; i < MOUNTS; i++) {
+		mount_at(i);
+		seen[i] = ino_below(i);
+		for (unsigned k = 0; k < i; k++)
+			ck_assert_uint_ne(seen[k], seen[i]);
+	}
+	ck_assert_uint_eq(seen[MOUNTS - 1], ino_below(MOUNTS - 1));
+	ck_assert_uint_ne(seen[MOUNTS - 1] >> 63, 0);
+	/* A new mount of the share begins with an empty table. */
+	ck_assert_int_eq(client_init_as(&c, 31, 0), 0);
+	ck_assert_uint_eq(ino_below(MOUNTS - 1) >> 63, 0);
+	ck_assert_int_eq(client_init_as(&c, 31, 0), 0);
+	for (unsigned i = 0; i < MOUNTS; i++) {
+		snprintf(name, sizeof(name), "m%u", i);
+		ck_assert_int_eq(umount(host(&c, name)), 0);
+	}
+}
+END_TEST
+
+static unsigned syncs;
+
+/* In the place of libc's. */
+void sync(void)
+{
+	syncs++;
+}
+
+/* The guest asks once, for what it takes for one file system. */
+START_TEST(syncfs_reaches_the_mounts_below)
+{
+	struct fuse_syncfs_in in = { 0 };
+
+	ck_assert_int_eq(CALL(&c, FUSE_SYNCFS, FUSE_ROOT_ID, in, NULL), 0);
+	ck_assert_uint_eq(syncs, 0);
+	mount_at(0);
+	(void)ino_below(0);
+	ck_assert_int_eq(CALL(&c, FUSE_SYNCFS, FUSE_ROOT_ID, in, NULL), 0);
+	ck_assert_uint_eq(syncs, 1);
+	fuse_session_reset(c.s);
+	ck_assert_int_eq(umount(host(&c, "m0")), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("fuse_mounts");
+	TCase *t = tcase_create("mounts");
+	SRunner *r;
+	int failed;
+
+	if (geteuid() != 0) {
+		printf("skipped: 3, mounts take root\n");
+		return 77;
+	}
+	tcase_set_timeout(t, 120);
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, mounts_below_the_share);
+	tcase_add_test(t, more_mounts_than_the_table_holds);
+	tcase_add_test(t, syncfs_reaches_the_mounts_below);
+	suite_add_tcase(s, t);
+	r = srunner_create(s);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
