@@ -105,6 +105,7 @@ static ssize_t op_init(struct call *k)
 	 */
 	if (in.major < FUSE_KERNEL_VERSION || (in.major == FUSE_KERNEL_VERSION && in.minor < 31))
 		return reply_error(k, -EPROTO);
+	atomic_store(&k->c->mounted, true);
 	out.minor = MIN(in.minor, (uint32_t)FUSE_KERNEL_MINOR_VERSION);
 	out.flags = in.flags & (FUSE_BIG_WRITES | FUSE_MAX_PAGES);
 	return reply_body(k, &out, sizeof(out));
@@ -191,12 +192,11 @@ static ssize_t op_read(struct call *k)
 	return call_port_request(k, p, in.size);
 }
 
-/* The text may end up on a terminal: nothing but printable ASCII leaves here. */
 static bool status_sanitize(struct channel_status *s)
 {
 	s->text[sizeof(s->text) - 1] = '\0';
 	for (char *t = s->text; *t; t++)
-		if (*t < ' ' || *t > '~')
+		if (!log_may_print(*t))
 			*t = '?';
 	return s->kind >= CHANNEL_EXITED && s->kind <= CHANNEL_SETUP_FAILED;
 }
@@ -312,10 +312,17 @@ static void channel_end(void *server, void *worker)
 		channel_ports_end(c);
 }
 
-/* Nothing is remembered of nodes and handles: they are the same for every guest. */
+/*
+ * Nodes and handles are the same for every guest.  The next agent has yet to start a command that
+ * signals could be for, and was told the size the terminal had first.
+ */
 static void channel_reset(void *server)
 {
-	(void)server;
+	struct channel *c = server;
+
+	atomic_store(&c->connected, false);
+	atomic_store(&c->signals, 0);
+	atomic_store(&c->has_winsize, atomic_load(&c->winsize) != 0);
 }
 
 const struct fs_server channel_fs_server = {
@@ -350,8 +357,10 @@ int channel_create(const struct channel_opts *o, struct channel **out)
 	struct channel *c = calloc(1, sizeof(*c));
 	int err;
 
-	if (!c)
+	if (!c) {
+		log_error("no memory for the channel to the guest's agent");
 		return -ENOMEM;
+	}
 	c->opts = *o;
 	for (unsigned i = 0; i < N_PORTS; i++) {
 		c->port[i].c = c;

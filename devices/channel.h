@@ -44,6 +44,8 @@ void channel_destroy(struct channel *c);
 extern const struct fs_server channel_fs_server;
 void channel_workers(struct channel *c, void *workers[CHANNEL_WORKERS]);
 
+/* A guest has mounted the share: it has an agent, which will report. */
+bool channel_mounted(const struct channel *c);
 /* The agent waits for events: it has started the command and will pass signals on. */
 bool channel_connected(const struct channel *c);
 

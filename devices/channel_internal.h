@@ -48,7 +48,7 @@ struct channel {
 	_Atomic uint64_t signals; /* bit sig - 1 */
 	_Atomic uint32_t winsize; /* rows << 16 | columns */
 	atomic_bool has_winsize;
-	atomic_bool connected;
+	atomic_bool mounted, connected;
 	int wake_fd;
 };
 

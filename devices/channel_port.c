@@ -71,6 +71,11 @@ void channel_winsize(struct channel *c, unsigned rows, unsigned columns)
 	channel_wake(c);
 }
 
+bool channel_mounted(const struct channel *c)
+{
+	return atomic_load(&c->mounted);
+}
+
 bool channel_connected(const struct channel *c)
 {
 	return atomic_load(&c->connected);

@@ -8,17 +8,30 @@ mkdir -p build/results
 make="make --no-print-directory -j$(nproc)"
 start=$(date +%s)
 
+# Sums of the count files, "PASSED FAILED SKIPPED" each; not of the logs beside them.
+sums() {
+	find build/results -type f ! -name '*.log' -exec cat {} + | awk '
+		NF == 3 && /^[0-9 ]+$/ { p += $1; f += $2; s += $3 }
+		END { print p + 0, f + 0, s + 0 }'
+}
+
+failures() {
+	sums | cut -d ' ' -f 2
+}
+
 suite() { # NAME COMMAND...
 	name=$1
 	shift
 	case " ${SUITES:-$name} " in *" $name "*) ;; *) return 0 ;; esac
 	echo "== $name"
-	if ! "$@"; then
-		# A suite that failed without a count of its own counts as one failure.
-		awk '$2 > 0 { found = 1 } END { exit !found }' build/results/* 2>/dev/null ||
-			echo "0 1 0" >"build/results/failed-$name"
+	began=$(date +%s)
+	before=$(failures)
+	# A suite that failed without a count of its own counts as one failure.
+	if ! "$@" && [ "$(failures)" -eq "$before" ]; then
+		echo "0 1 0" >"build/results/failed-$name"
 	fi
-	echo "   ($(($(date +%s) - start)) s)"
+	now=$(date +%s)
+	echo "   ($((now - began)) s, $((now - start)) s in all)"
 }
 
 suite build $make all
@@ -35,6 +48,9 @@ suite musl $make musl
 suite fuzz $make fuzz-smoke
 suite tidy $make tidy
 
-cat build/results/* 2>/dev/null | awk '
-	NF == 3 && /^[0-9 ]+$/ { p += $1; f += $2; s += $3 }
-	END { printf "%d passed, %d failed", p, f; if (s) printf ", %d skipped", s; print ""; exit f > 0 || p == 0 }'
+sums | awk '{
+	printf "%d passed, %d failed", $1, $2
+	if ($3) printf ", %d skipped", $3
+	print ""
+	exit $2 > 0 || $1 == 0
+}'

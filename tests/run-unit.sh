@@ -14,7 +14,7 @@ for program in "$@"; do
 	skips=$(printf '%s\n' "$out" | sed -n 's/^skipped: \([0-9]*\).*/\1/p' | awk '{ n += $1 } END { print n + 0 }')
 	skipped=$((skipped + skips))
 	[ "$skips" -gt 0 ] && printf '%s\n' "$out" | grep '^skipped: '
-	[ "$code" -eq 77 ] && continue
+	[ "$code" -eq 77 ] && [ "$skips" -gt 0 ] && continue
 	line=$(printf '%s\n' "$out" | grep -E '^[0-9]+%: Checks: ' | tail -n 1)
 	checks=$(printf '%s\n' "$line" | sed -n 's/.*Checks: \([0-9]*\),.*/\1/p')
 	bad=$(printf '%s\n' "$line" | sed -n 's/.*Failures: \([0-9]*\), Errors: \([0-9]*\).*/\1 + \2/p')

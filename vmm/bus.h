@@ -20,8 +20,9 @@
 struct bus_range {
 	uint64_t base, len;
 	void *ctx;
-	/* off: from base; len: 1, 2, 4 or 8, and the access lies inside the range.  On a vCPU thread.
-	 * read must fill all len bytes.  Values are little-endian byte arrays. */
+	/* off: from base; len: 1 to 8 (a guest's access that crosses a page arrives as two, of any
+	 * length), and the access lies inside the range.  On a vCPU thread.  read must fill all len
+	 * bytes.  Values are little-endian byte arrays. */
 	void (*read)(void *ctx, uint64_t off, void *p, uint32_t len);
 	void (*write)(void *ctx, uint64_t off, const void *p, uint32_t len);
 };

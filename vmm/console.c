@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,166 +11,226 @@
 #include "vmm/irq.h"
 #include "vmm/log.h"
 
-/* poll says "writable" for a pipe when PIPE_BUF bytes fit: a write of that much does not block. */
-#define CONSOLE_STEP  4096
 #define FLUSH_TIME_MS 1000
 
+enum step { STEP_DONE, STEP_EMPTY, STEP_MUST_WAIT };
+
+/* --- vCPU threads, under the lock ---------------------------------------------------------------- */
+
+/* The reason is kept by itself: the trace that follows it is longer than the tail. */
+static void console_keep_panic(struct console *c, const char *line)
+{
+	size_t len = 0;
+
+	for (; *line && len < sizeof(c->panic) - 1; line++)
+		if (log_may_print(*line))
+			c->panic[len++] = *line;
+	c->panic[len] = '\0';
+}
+
+/* A finished line, by the strings of Linux' kernel/panic.c and kernel/reboot.c. */
 static void console_classify(struct console *c)
 {
+	const char *panic;
+
 	c->line[c->line_len] = '\0';
-	if (!c->event)
-		return;
-	if (strstr(c->line, "Kernel panic - not syncing"))
-		c->event(c->ctx, CONSOLE_PANIC);
+	panic = strstr(c->line, "Kernel panic - not syncing");
+	if (panic && !c->panic[0])
+		console_keep_panic(c, panic);
+	if (!panic && strstr(c->line, "reboot: "))
+		c->panic[0] = '\0';
+	if (strstr(c->line, "---[ end Kernel panic - not syncing"))
+		c->word = CONSOLE_PANICKED;
 	else if (strstr(c->line, "reboot: System halted"))
-		c->event(c->ctx, CONSOLE_HALT);
+		c->word = CONSOLE_HALTED;
 }
 
-/* Remember the bytes and look at each finished line. */
-static void console_watch(struct console *c, const uint8_t *p, size_t len)
+/* Remember a byte, and look at each finished line. */
+static void console_watch(struct console *c, uint8_t byte)
 {
-	for (size_t i = 0; i < len; i++) {
-		c->last[c->last_len++ % CONSOLE_TAIL] = (char)p[i];
-		if (p[i] == '\n') {
-			console_classify(c);
-			c->line_len = 0;
-		} else if (c->line_len < sizeof(c->line) - 1) {
-			c->line[c->line_len++] = (char)p[i];
-		}
+	c->last[c->last_len++ % CONSOLE_TAIL] = (char)byte;
+	c->word = CONSOLE_ALIVE;
+	if (byte == '\n') {
+		console_classify(c);
+		c->line_len = 0;
+	} else if (c->line_len < sizeof(c->line) - 1) {
+		c->line[c->line_len++] = (char)byte;
 	}
 }
 
-/* Up to CONSOLE_STEP contiguous waiting bytes; they stay in the ring until console_consume. */
-static size_t console_peek(struct console *c, const uint8_t **p)
+static void console_keep(struct console *c, uint8_t byte)
 {
-	uint32_t at, n;
-
-	pthread_mutex_lock(&c->lock);
-	at = c->tail % CONSOLE_RING;
-	n = MIN(c->head - c->tail, CONSOLE_RING - at);
-	pthread_mutex_unlock(&c->lock);
-	*p = c->ring + at;
-	return MIN(n, CONSOLE_STEP);
-}
-
-static void console_consume(struct console *c, const uint8_t *p, size_t n)
-{
-	console_watch(c, p, n);
-	pthread_mutex_lock(&c->lock);
-	c->tail += (uint32_t)n;
-	pthread_mutex_unlock(&c->lock);
-}
-
-/* One write.  False when nothing waits or the sink must be waited for. */
-static bool console_step(struct console *c)
-{
-	const uint8_t *p;
-	size_t n = console_peek(c, &p);
-	ssize_t done;
-
-	if (n == 0)
-		return false;
-	if (c->fd < 0) {
-		console_consume(c, p, n);
-		return true;
-	}
-	done = write(c->fd, p, n);
-	if (done < 0 && (errno == EAGAIN || errno == EINTR))
-		return false;
-	/* A sink that is gone (EPIPE, ENOSPC) must not hold up the guest: go on without it. */
-	if (done < 0) {
-		log_limited(LOG_LEVEL_WARN, "console output is lost: %s", strerror(errno));
-		done = (ssize_t)n;
-	}
-	console_consume(c, p, (size_t)done);
-	return true;
-}
-
-static void console_drain(struct console *c)
-{
-	if (!c->sink_polls)
-		while (console_step(c))
-			;
-	else
-		(void)loop_watch(c->loop, &c->sink, EPOLLOUT);
-}
-
-static void console_woken(struct watch *w, uint32_t events)
-{
-	uint64_t count;
-
-	(void)!read(w->fd, &count, sizeof(count));
-	console_drain(container_of(w, struct console, wake));
-}
-
-static void console_sink_ready(struct watch *w, uint32_t events)
-{
-	struct console *c = container_of(w, struct console, sink);
-
-	if (!console_step(c))
-		(void)loop_watch(c->loop, w, 0);
-}
-
-int console_init(struct console *c, struct loop *loop, int fd)
-{
-	*c = (struct console){ .fd = fd, .loop = loop };
-	pthread_mutex_init(&c->lock, NULL);
-	c->wake = (struct watch){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
-				  .ready = console_woken };
-	if (c->wake.fd < 0)
-		return -errno;
-	c->sink = (struct watch){ .fd = fd, .ready = console_sink_ready };
-	if (fd >= 0 && loop_watch(loop, &c->sink, EPOLLOUT) == 0) {
-		c->sink_polls = true;
-		(void)loop_watch(loop, &c->sink, 0);
-	}
-	return loop_watch(loop, &c->wake, EPOLLIN);
-}
-
-void console_destroy(struct console *c)
-{
-	if (c->wake.fd <= 0)
+	if (c->stream.kind == STREAM_CLOSED)
 		return;
-	(void)loop_watch(c->loop, &c->wake, 0);
-	close(c->wake.fd);
-	c->wake.fd = -1;
-	pthread_mutex_destroy(&c->lock);
+	if (c->head - c->tail == CONSOLE_RING)
+		c->lost++;
+	else
+		c->ring[c->head++ % CONSOLE_RING] = byte;
 }
 
 void console_push(void *console, const void *p, size_t len)
 {
 	struct console *c = console;
 	const uint8_t *from = p;
-	bool was_empty;
+	bool news, was_empty;
 
 	pthread_mutex_lock(&c->lock);
 	was_empty = c->head == c->tail;
 	for (size_t i = 0; i < len; i++) {
-		if (c->head - c->tail == CONSOLE_RING) {
-			c->lost += len - i;
-			break;
-		}
-		c->ring[c->head++ % CONSOLE_RING] = from[i];
+		console_watch(c, from[i]);
+		console_keep(c, from[i]);
 	}
+	news = c->word != CONSOLE_ALIVE || (was_empty && c->head != c->tail);
 	pthread_mutex_unlock(&c->lock);
-	if (was_empty)
+	if (news)
 		irq_signal(c->wake.fd);
+}
+
+/* --- words --------------------------------------------------------------------------------------- */
+
+enum console_word console_last_word(struct console *c)
+{
+	enum console_word word;
+
+	pthread_mutex_lock(&c->lock);
+	word = c->word;
+	pthread_mutex_unlock(&c->lock);
+	return word;
+}
+
+const char *console_panic(const struct console *c)
+{
+	return c->panic[0] ? c->panic : NULL;
+}
+
+void console_forget(struct console *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->word = CONSOLE_ALIVE;
+	c->panic[0] = '\0';
+	c->line_len = 0;
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* --- the sink, on main --------------------------------------------------------------------------- */
+
+/* Contiguous waiting bytes; they stay in the ring until console_consume. */
+static struct iovec console_peek(struct console *c)
+{
+	struct iovec v;
+	uint32_t at;
+
+	pthread_mutex_lock(&c->lock);
+	at = c->tail % CONSOLE_RING;
+	v.iov_base = c->ring + at;
+	v.iov_len = MIN(c->head - c->tail, CONSOLE_RING - at);
+	pthread_mutex_unlock(&c->lock);
+	return v;
+}
+
+static void console_consume(struct console *c, size_t n)
+{
+	pthread_mutex_lock(&c->lock);
+	c->tail += (uint32_t)n;
+	pthread_mutex_unlock(&c->lock);
+}
+
+static bool console_can_wait(const struct console *c)
+{
+	return c->stream.kind != STREAM_FILE && c->stream.kind != STREAM_CLOSED;
+}
+
+/* One write. */
+static enum step console_step(struct console *c)
+{
+	struct iovec v = console_peek(c);
+	size_t n = v.iov_len;
+	ssize_t done;
+
+	if (n == 0)
+		return STEP_EMPTY;
+	done = stream_writev(&c->stream, &v, 1);
+	if (done == -EAGAIN && console_can_wait(c))
+		return STEP_MUST_WAIT;
+	/* A sink that is gone (EPIPE, ENOSPC) must not hold up the guest: go on without it. */
+	if (done < 0) {
+		log_limited(LOG_LEVEL_WARN, "console output is lost: %s", strerror((int)-done));
+		done = (ssize_t)n;
+	}
+	console_consume(c, (size_t)done);
+	return STEP_DONE;
+}
+
+static void console_woken(struct watch *w, uint32_t events)
+{
+	struct console *c = container_of(w, struct console, wake);
+	uint64_t count;
+
+	(void)!read(w->fd, &count, sizeof(count));
+	if (console_can_wait(c))
+		(void)loop_watch(c->loop, &c->sink, EPOLLOUT);
+	else
+		while (console_step(c) == STEP_DONE)
+			;
+	if (c->last_word && console_last_word(c) != CONSOLE_ALIVE)
+		c->last_word(c->ctx);
+}
+
+static void console_sink_ready(struct watch *w, uint32_t events)
+{
+	struct console *c = container_of(w, struct console, sink);
+
+	if (console_step(c) == STEP_EMPTY)
+		(void)loop_watch(c->loop, w, 0);
+}
+
+int console_init(struct console *c, struct loop *loop, int fd)
+{
+	int err;
+
+	*c = (struct console){ .loop = loop };
+	pthread_mutex_init(&c->lock, NULL);
+	err = stream_open(&c->stream, fd, true);
+	if (err)
+		return err;
+	c->sink = (struct watch){ .fd = c->stream.fd, .ready = console_sink_ready };
+	c->wake = (struct watch){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+				  .ready = console_woken };
+	err = c->wake.fd < 0 ? -errno : loop_watch(loop, &c->wake, EPOLLIN);
+	if (err)
+		console_destroy(c);
+	return err;
+}
+
+void console_destroy(struct console *c)
+{
+	(void)loop_watch(c->loop, &c->sink, 0);
+	(void)loop_watch(c->loop, &c->wake, 0);
+	stream_close(&c->stream);
+	if (c->wake.fd >= 0)
+		close(c->wake.fd);
+	pthread_mutex_destroy(&c->lock);
 }
 
 void console_flush(struct console *c)
 {
-	struct pollfd p = { .fd = c->fd, .events = POLLOUT };
-	int left = FLUSH_TIME_MS;
+	struct pollfd p = { .fd = c->stream.fd, .events = POLLOUT };
+	enum step step;
 
-	while (left > 0) {
-		if (c->sink_polls && poll(&p, 1, 10) != 1) {
-			left -= 10;
+	for (int left = FLUSH_TIME_MS; left > 0 && (step = console_step(c)) != STEP_EMPTY;) {
+		if (step == STEP_DONE)
 			continue;
-		}
-		if (!console_step(c))
-			break;
+		(void)poll(&p, 1, 10);
+		left -= 10;
 	}
+	c->lost += c->head - c->tail;
+	c->tail = c->head;
+	if (c->lost)
+		log_warn("%llu bytes of console output are lost: nobody took them in time",
+			 (unsigned long long)c->lost);
 }
+
+/* --- the tail ------------------------------------------------------------------------------------ */
 
 /* Where the last n lines start, as an index of the free-running count. */
 static uint32_t console_tail_start(const struct console *c, unsigned n)
@@ -199,7 +258,7 @@ void console_show_tail(const struct console *c, unsigned n)
 			text[len] = '\0';
 			log_error("console: %s", text);
 			len = 0;
-		} else if ((unsigned char)ch >= ' ' || ch == '\t') {
+		} else if (log_may_print(ch)) {
 			text[len++] = ch;
 		}
 	}

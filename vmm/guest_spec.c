@@ -11,11 +11,15 @@
 #include "devices/net.h"
 #include "vmm/base.h"
 #include "vmm/log.h"
+#include "vmm/modules.h"
 #include "vmm/term.h"
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 extern char **environ;
+
+/* vmm/agent_image.S: the agent's program. */
+extern const char agent_image_start[], agent_image_end[];
 
 /* Variables of the caller that a command in the guest sees without being asked to: how to find
  * programs, who is at home, how to print.  All others may hold secrets and need --env. */
@@ -121,14 +125,18 @@ static void spec_cwd(struct guest_spec *s, const struct run_opts *o)
 	char *here = o->cwd ? NULL : cwd_in_root(o);
 	const char *cwd = o->cwd ? o->cwd : here;
 
-	record(s, "cwd=%s", cwd ? cwd : "/");
+	/* What was asked for must be there; the caller's folder may be one that only the host has. */
+	record(s, "%s=%s", o->cwd ? "cwd" : "cwdtry", cwd ? cwd : "/");
 	free(here);
 }
 
-/* True when --env sets the variable NAME (len bytes). */
-static bool env_given(const struct run_opts *o, const char *name, size_t len)
+/* True when the --env given as number `from`, or one after it, is about the variable of entry. */
+static bool env_given(const struct run_opts *o, unsigned from, const char *entry)
 {
-	for (unsigned i = 0; i < o->n_env; i++)
+	const char *name = entry;
+	size_t len = strcspn(entry, "=");
+
+	for (unsigned i = from; i < o->n_env; i++)
 		if (strncmp(o->env[i], name, len) == 0 &&
 		    (o->env[i][len] == '=' || o->env[i][len] == '\0'))
 			return true;
@@ -154,17 +162,19 @@ static void spec_env(struct guest_spec *s, const struct run_opts *o)
 	for (char **e = environ; *e; e++) {
 		/* Another root has its programs in the usual places, not in the caller's. */
 		if (!env_passed(*e) || (!own_root && strncmp(*e, "PATH=", 5) == 0) ||
-		    env_given(o, *e, strcspn(*e, "=")))
+		    env_given(o, 0, *e))
 			continue;
 		record(s, "env=%s", *e);
 	}
-	if ((!own_root || !getenv("PATH")) && !env_given(o, "PATH", 4))
+	if ((!own_root || !getenv("PATH")) && !env_given(o, 0, "PATH"))
 		record(s, "env=PATH=%s", DEFAULT_PATH);
-	if (!getenv("HOME") && !env_given(o, "HOME", 4))
+	if (!getenv("HOME") && !env_given(o, 0, "HOME"))
 		record(s, "env=HOME=/root");
 	for (unsigned i = 0; i < o->n_env; i++) {
 		const char *value = getenv(o->env[i]);
 
+		if (env_given(o, i + 1, o->env[i]))
+			continue;
 		if (strchr(o->env[i], '='))
 			record(s, "env=%s", o->env[i]);
 		else if (value)
@@ -199,17 +209,15 @@ int guest_spec_make(struct guest_spec *s, struct run_opts *o, bool tty)
 		err = spec_mounts(s, o);
 	if (!err)
 		err = spec_nets(s, o);
-	if (err)
-		return err;
 	spec_cwd(s, o);
 	spec_env(s, o);
 	spec_command(s, o, tty);
 	record(s, "hostname=%s", o->hostname ? o->hostname : "heddle");
-	if (s->failed) {
-		log_error("no memory for the command's arguments and environment");
-		return -ENOMEM;
-	}
-	return 0;
+	if (!err && s->failed)
+		err = -ENOMEM;
+	if (err == -ENOMEM)
+		log_error("no memory for what the guest's agent is told");
+	return err;
 }
 
 void guest_spec_free(struct guest_spec *s)
@@ -218,4 +226,48 @@ void guest_spec_free(struct guest_spec *s)
 		free(s->record[i]);
 	free(s->record);
 	*s = (struct guest_spec){ 0 };
+}
+
+/* The modules the agent needs to get at its root, minus what this kernel has built in. */
+static int collect_modules(const struct run_opts *o, struct module_list *list)
+{
+	struct module_want want[] = {
+		{ .name = "virtio_pci" },
+		{ .name = "virtiofs" },
+		{ .name = "overlay", .optional = o->root_mode != ROOT_OVERLAY },
+		{ .name = "virtio_net" }, /* last: left out when there is no such device */
+	};
+	unsigned n = ARRAY_SIZE(want) - !run_opts_has_device(o, "net");
+
+	if (!o->modules[0]) {
+		/* A kernel without modules, or with all that is needed built in, is fine as well. */
+		log_debug("no modules found for %s", o->kernel);
+		return 0;
+	}
+	return modules_collect(o->modules, want, n, list);
+}
+
+int guest_initramfs_make(struct run_opts *o, bool tty, struct initramfs *out)
+{
+	struct module_list modules = { 0 };
+	struct initramfs_opts what = {
+		.agent = agent_image_start,
+		.agent_len = (size_t)(agent_image_end - agent_image_start),
+		.modules = &modules,
+	};
+	struct guest_spec s;
+	int err = guest_spec_make(&s, o, tty);
+
+	if (!err)
+		err = collect_modules(o, &modules);
+	if (!err) {
+		what.records = (const char *const *)s.record;
+		what.n_records = s.n;
+		err = initramfs_create(&what, out);
+		if (err)
+			log_error("cannot make the initramfs: %s", strerror(-err));
+	}
+	modules_free(&modules);
+	guest_spec_free(&s);
+	return err;
 }

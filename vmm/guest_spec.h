@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "vmm/initramfs.h"
 #include "vmm/run_opts.h"
 
 struct guest_spec {
@@ -23,5 +24,8 @@ struct guest_spec {
  */
 int guest_spec_make(struct guest_spec *s, struct run_opts *o, bool tty);
 void guest_spec_free(struct guest_spec *s);
+
+/* The agent, its spec and the modules it needs.  Adds devices as above.  0 or -errno, logged. */
+int guest_initramfs_make(struct run_opts *o, bool tty, struct initramfs *out);
 
 #endif

@@ -33,16 +33,32 @@ struct hostcheck {
 	int verdict;
 };
 
+static void print_json(const char *key, const char *text)
+{
+	printf("\"%s\":\"", key);
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ')
+			printf("\\u%04x", *text);
+		else
+			printf(*text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+	printf("\"");
+}
+
 static void report(struct hostcheck *h, const char *name, bool ok, const char *found,
 		   const char *remedy)
 {
-	if (h->json)
-		printf("%s{\"check\":\"%s\",\"ok\":%s,\"found\":\"%s\",\"remedy\":\"%s\"}",
-		       h->n ? ",\n " : "", name, ok ? "true" : "false", found, ok ? "" : remedy);
-	else if (ok)
+	if (h->json) {
+		printf("%s{\"check\":\"%s\",\"ok\":%s,", h->n ? ",\n " : "", name,
+		       ok ? "true" : "false");
+		print_json("found", found);
+		printf(",");
+		print_json("remedy", ok ? "" : remedy);
+		printf("}");
+	} else if (ok) {
 		printf("ok       %-10s %s\n", name, found);
-	else
+	} else {
 		printf("missing  %-10s %s\n         %-10s -> %s\n", name, found, "", remedy);
+	}
 	h->n++;
 }
 
@@ -98,7 +114,7 @@ static void check_speed(struct hostcheck *h)
 	       "a host with hardware virtualization; here a stock kernel will not boot");
 	if (err)
 		h->verdict = CHECK_NO_GUEST;
-	else if (loops < SLOW_BELOW)
+	else if (loops < SLOW_BELOW && h->verdict == CHECK_OK)
 		h->verdict = CHECK_SLOW;
 }
 
@@ -133,22 +149,42 @@ static void check_files(struct hostcheck *h)
 	report(h, "files", ok, found, "ulimit -Hn 1048576 (big trees shared with a guest want more)");
 }
 
+/* -1: go on; else this is all, and the exit code. */
+static int parse(struct hostcheck *h, int argc, char **argv)
+{
+	bool help = false;
+	const struct opt table[] = {
+		{ "json", 0, OPT_FLAG, &h->json, NULL, "one JSON object instead of lines" },
+		{ "help", 'h', OPT_FLAG, &help, NULL, "this text" },
+		{ 0 },
+	};
+	int i = 1;
+
+	if (opt_parse(table, argc, argv, &i))
+		return RUN_EXIT_SETUP;
+	if (i < argc) {
+		log_error("heddle check takes no arguments: %s", argv[i]);
+		return RUN_EXIT_SETUP;
+	}
+	if (!help)
+		return -1;
+	printf("options of heddle check:\n");
+	opt_print(table);
+	return 0;
+}
+
 int hostcheck_main(int argc, char **argv)
 {
 	struct hostcheck h = { 0 };
-	const struct opt table[] = {
-		{ "json", 0, OPT_FLAG, &h.json, NULL, "one JSON object instead of lines" },
-		{ 0 },
-	};
 	static const char *const verdict[] = {
 		"this host runs stock kernels",
 		"no guest can run on this host",
 		"KVM works, but interprets kernel code: stock kernels do not run here",
 	};
-	int i = 1, fd;
+	int code = parse(&h, argc, argv), fd;
 
-	if (opt_parse(table, argc, argv, &i))
-		return RUN_EXIT_SETUP;
+	if (code >= 0)
+		return code;
 	if (h.json)
 		printf("{\"checks\":[");
 	fd = check_device(&h);

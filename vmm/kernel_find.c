@@ -101,14 +101,12 @@ int kernel_find_modules(struct run_opts *o)
 	static const char *const beside[] = { "../lib/modules/", "../usr/lib/modules/" };
 	const char *slash = strrchr(o->kernel, '/');
 	int dir_len = slash ? (int)(slash - o->kernel) + 1 : 0;
-	struct file f;
-	int err = file_open(&f, o->kernel);
+	int err = file_open(&o->kernel_file, o->kernel);
 
 	if (err)
 		return err;
-	if (kernel_release(&f, o->release, sizeof(o->release)))
+	if (kernel_release(&o->kernel_file, o->release, sizeof(o->release)))
 		o->release[0] = '\0';
-	file_close(&f);
 	if (o->modules[0])
 		return given_modules(o);
 	if (!o->release[0])

@@ -14,8 +14,9 @@ int kernel_newest(char *path, size_t len);
 /* When path is empty, fill it with the newest.  -ENOENT, logged. */
 int kernel_find(char *path, size_t len);
 
-/* Fill o->release from o->kernel, and o->modules from the places where that release's modules may be; both
- * stay empty when there is nothing to find.  A --modules that holds none is an error (logged). */
+/* Open o->kernel_file, fill o->release from it, and o->modules from the places where that release's modules
+ * may be; both stay empty when there is nothing to find.  A --modules that holds none is an error.  -errno,
+ * logged but for -ENOMEM. */
 int kernel_find_modules(struct run_opts *o);
 
 #endif

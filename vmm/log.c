@@ -40,7 +40,7 @@ bool log_site_open(struct log_site *site)
 
 void log_write(enum log_level level, const char *fmt, ...)
 {
-	static const char *const prefix[] = { "", "warning: ", "", "debug: " };
+	static const char *const prefix[] = { "", "warning: ", "debug: " };
 	char line[LINE_MAX_LEN];
 	int saved_errno = errno;
 	int head, body;

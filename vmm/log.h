@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_DEBUG };
 
 /* Set once, before threads: messages above this level are dropped. */
 void log_set_level(enum log_level level);
@@ -22,6 +22,12 @@ void log_write(enum log_level level, const char *fmt, ...) __attribute__((format
 
 /* A whole line of any length, as it is: counters as JSON. */
 void log_line(const char *line);
+
+/* A guest's text may end up on a terminal, where all but these bytes could be commands to it. */
+static inline bool log_may_print(char c)
+{
+	return (c >= ' ' && c <= '~') || c == '\t';
+}
 
 /* One budget per call site: the first 10 messages, then one a second. */
 struct log_site {
@@ -34,7 +40,6 @@ bool log_site_open(struct log_site *site);
 
 #define log_error(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_write(LOG_LEVEL_WARN, __VA_ARGS__)
-#define log_info(...)  log_write(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
 #define log_limited(level, ...)                            \

@@ -167,13 +167,6 @@ int iothread_begun(struct iothread *t)
 	return t->result;
 }
 
-int iothread_start(struct iothread *t, const char *name)
-{
-	int err = iothread_begin(t, name);
-
-	return err ? err : iothread_begun(t);
-}
-
 int iothread_call(struct iothread *t, int (*fn)(void *arg), void *arg)
 {
 	const uint64_t one = 1;

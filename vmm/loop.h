@@ -61,14 +61,9 @@ struct iothread {
 };
 
 /*
- * Start the thread: it runs on_start and parks in its loop.  Returns after on_start has run, with
- * its error if it failed (the thread is gone then).  0 or -errno.
- */
-int iothread_start(struct iothread *t, const char *name);
-
-/*
- * The same in two steps, so that many threads start at a time: iothread_begin does not wait for the
- * thread; iothread_begun does, once, and returns on_start's error.  Harmless where nothing began.
+ * Start the thread: it runs on_start and parks in its loop.  In two steps, so that many threads start
+ * at a time: iothread_begin does not wait for the thread; iothread_begun does, once, and returns
+ * on_start's error (the thread is gone then).  Harmless where nothing began.  0 or -errno.
  */
 int iothread_begin(struct iothread *t, const char *name);
 int iothread_begun(struct iothread *t);

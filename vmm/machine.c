@@ -1,5 +1,5 @@
 /*
- * The machine: see machine.h.  machine_create() is the place to read how a VM is made.
+ * The machine: see machine.h.  make_all() is the place to read how a VM is made.
  */
 #include "vmm/machine.h"
 
@@ -65,11 +65,6 @@ static int kind_find(const char *kind)
 	return -1;
 }
 
-bool machine_has_kind(const char *kind)
-{
-	return kind_find(kind) >= 0;
-}
-
 /* --- the end, and a new beginning ------------------------------------------------------------- */
 
 static void machine_reset(struct machine *m);
@@ -106,10 +101,13 @@ static void machine_reset(struct machine *m)
 		virtio_status_write(m->plugged[i].device.dev, 0);
 	pci_host_reset(&m->pci);
 	serial_reset(m->serial);
+	console_forget(&m->console);
 	err = mem_clear(&m->vm.mem);
 	if (!err)
 		err = arch_vm_reset(&m->vm);
-	if (!err)
+	if (err)
+		log_error("the guest cannot be started again: %s", strerror(-err));
+	else
 		err = machine_boot(m);
 	if (err) {
 		m->opts.ended(m->opts.ctx, VM_CRASHED);
@@ -119,7 +117,7 @@ static void machine_reset(struct machine *m)
 	vcpus_resume(&m->vm, &m->entry);
 }
 
-/* --- construction, in the order of machine_create ---------------------------------------------- */
+/* --- construction, in the order of make_all ----------------------------------------------------- */
 
 static int open_kvm(struct machine *m)
 {
@@ -175,8 +173,6 @@ static int make_board(struct machine *m)
 		err = irq_line_create(&m->vm.irq, &m->serial_irq, m->platform.serial_gsi, false);
 	if (!err)
 		err = irq_line_create(&m->vm.irq, &m->power, m->platform.power_gsi, false);
-	if (err)
-		log_error("cannot set up the machine's interrupts: %s", strerror(-err));
 	return err;
 }
 
@@ -194,7 +190,7 @@ static int make_console(struct machine *m)
 	int err = console_init(&m->console, m->loop, m->opts.console_fd);
 
 	m->has_console = !err;
-	m->console.event = m->opts.console_event;
+	m->console.last_word = m->opts.console_word;
 	m->console.ctx = m->opts.ctx;
 	return err ? err : serial_create(&serial, &m->serial);
 }
@@ -312,50 +308,75 @@ static int make_channel(struct machine *m)
 		return 0;
 	channel_workers(m->opts.channel, workers);
 	err = check_unique(m, &d);
-	if (!err)
-		err = fs_create(&fs, &m->vm.mem, &d.dev);
+	if (err)
+		return err;
+	err = fs_create(&fs, &m->vm.mem, &d.dev);
+	if (err)
+		log_error("cannot set up the channel to the guest's agent: %s", strerror(-err));
 	return err ? err : plug(m, &d);
 }
 
 static int watch_end(struct machine *m)
 {
+	m->vm.end_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (m->vm.end_fd < 0)
+		return -errno;
 	m->end = (struct watch){ .fd = m->vm.end_fd, .ready = machine_ended };
 	return loop_watch(m->loop, &m->end, EPOLLIN);
 }
 
-int machine_create(const struct machine_opts *o, struct loop *loop, struct machine **out)
+static int make_vcpus(struct machine *m)
 {
-	static int (*const step[])(struct machine *) = {
-		open_kvm,     /* the descriptors, or a line why not */
-		make_memory,  /* RAM and its slots */
-		make_board,   /* interrupt controller, platform ports */
-		make_console, /* the UART */
-		make_pci,     /* the bridge */
-		make_devices, /* I/O threads are born here, parked */
-		make_channel,
-		machine_boot, /* kernel, initrd, tables */
-		watch_end,
+	int err = vcpus_create(&m->vm);
+
+	return err ? err : vcpus_start(&m->vm);
+}
+
+static int make_all(struct machine *m)
+{
+	static const struct {
+		int (*fn)(struct machine *m);
+		const char *name; /* for the line about a failure; NULL: fn logs it */
+	} step[] = {
+		{ open_kvm, NULL },    /* the descriptors */
+		{ make_memory, NULL }, /* RAM and its slots */
+		{ make_board, "the interrupt controllers" },
+		{ make_console, "the console" },
+		{ make_pci, "PCI" },
+		{ make_devices, NULL }, /* I/O threads are born here, parked */
+		{ make_channel, NULL },
+		{ machine_boot, NULL }, /* kernel, initrd, tables */
+		{ watch_end, "the watch for the guest's end" },
+		{ make_vcpus, NULL }, /* their threads wait */
 	};
-	struct machine *m = calloc(1, sizeof(*m));
 	int err = 0;
 
-	if (!m)
+	for (unsigned i = 0; i < ARRAY_SIZE(step) && !err; i++) {
+		err = step[i].fn(m);
+		if (err && step[i].name)
+			log_error("cannot set up %s: %s", step[i].name, strerror(-err));
+	}
+	return err;
+}
+
+int machine_create(const struct machine_opts *o, struct loop *loop, struct machine **out)
+{
+	struct machine *m = calloc(1, sizeof(*m));
+	int err;
+
+	if (!m) {
+		log_error("no memory for the machine");
 		return -ENOMEM;
+	}
 	m->opts = *o;
 	m->loop = loop;
 	m->vm.n_vcpus = o->n_vcpus;
-	m->vm.kvm_fd = m->vm.vm_fd = -1;
+	m->vm.kvm_fd = m->vm.vm_fd = m->vm.end_fd = -1;
 	m->serial_irq.trigger_fd = m->power.trigger_fd = -1;
 	m->serial_irq.resample_fd = m->power.resample_fd = -1;
-	m->vm.end_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	arch_platform(&m->platform);
 	m->platform.n_vcpus = o->n_vcpus;
-	for (unsigned i = 0; i < ARRAY_SIZE(step) && !err; i++)
-		err = step[i](m);
-	if (!err)
-		err = vcpus_create(&m->vm);
-	if (!err)
-		err = vcpus_start(&m->vm);
+	err = make_all(m);
 	if (err) {
 		machine_destroy(m);
 		return err;
@@ -416,11 +437,6 @@ void machine_destroy(struct machine *m)
 	if (m->vm.end_fd >= 0)
 		close(m->vm.end_fd);
 	free(m);
-}
-
-void machine_end(struct machine *m, enum vm_end why)
-{
-	vm_end(&m->vm, why);
 }
 
 void machine_power_button(struct machine *m)

@@ -35,13 +35,10 @@ struct machine_opts {
 	bool reboot;             /* a guest reset starts the guest anew instead of ending the VM */
 
 	void (*ended)(void *ctx, enum vm_end why);
-	void (*console_event)(void *ctx, enum console_event e);
+	void (*console_word)(void *ctx); /* console_last_word may say something new */
 	void (*console_room)(void *ctx); /* machine_type can take more */
 	void *ctx;
 };
-
-/* True when kind names a device option. */
-bool machine_has_kind(const char *kind);
 
 /* Build everything; no vCPU runs yet.  0 or -errno, having logged one line; nothing is left behind. */
 int machine_create(const struct machine_opts *o, struct loop *loop, struct machine **out);
@@ -51,8 +48,6 @@ void machine_start(struct machine *m);
 void machine_stop(struct machine *m);
 void machine_destroy(struct machine *m);
 
-/* Record an end from our side (signal, time limit, status). */
-void machine_end(struct machine *m, enum vm_end why);
 /* Press the power button. */
 void machine_power_button(struct machine *m);
 /* Console input; returns the bytes taken. */

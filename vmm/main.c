@@ -11,6 +11,7 @@
 #include "vmm/hostcheck.h"
 #include "vmm/log.h"
 #include "vmm/run.h"
+#include "vmm/run_opts.h"
 
 static int version_main(int argc, char **argv)
 {
@@ -25,7 +26,7 @@ static int help_main(int argc, char **argv)
 	       "       heddle --version | --help\n\n"
 	       "run boots a Linux kernel in a virtual machine and runs COMMAND in it (an interactive\n"
 	       "shell if there is none), on a throw-away view of this host's files.\n\n");
-	run_help();
+	run_opts_help();
 	printf("\ncheck says whether this host can run guests, and what to do if not.\n");
 	return 0;
 }

@@ -278,8 +278,10 @@ int modules_collect(const char *dir, struct module_want *want, unsigned n_want,
 	if (err)
 		return err;
 	kmod = k->new (dir, no_config);
-	if (!kmod)
+	if (!kmod) {
+		log_error("kernel modules: %s: no memory", dir);
 		return -ENOMEM;
+	}
 	k->set_log_fn(kmod, kmod_silent, NULL);
 	k->load_resources(kmod);
 	for (unsigned i = 0; i < n_want && !err; i++)

@@ -18,7 +18,4 @@ enum run_exit {
 /* argv[0] is "run".  Returns the exit code of the process. */
 int run_main(int argc, char **argv);
 
-/* The options table and exit codes on standard output. */
-void run_help(void);
-
 #endif

@@ -52,6 +52,19 @@ static int take_net(void *ctx, const char *value)
 	return run_opts_add_device(ctx, "net", strdup(value));
 }
 
+static int take_hostname(void *ctx, const char *value)
+{
+	struct run_opts *o = ctx;
+	size_t len = strlen(value);
+
+	if (len < 1 || len > RUN_HOSTNAME_MAX) {
+		log_error("--hostname takes 1 to %d bytes: %s", RUN_HOSTNAME_MAX, value);
+		return -EINVAL;
+	}
+	o->hostname = value;
+	return 0;
+}
+
 static int take_env(void *ctx, const char *value)
 {
 	struct run_opts *o = ctx;
@@ -62,17 +75,6 @@ static int take_env(void *ctx, const char *value)
 	}
 	o->env[o->n_env++] = value;
 	return 0;
-}
-
-/* Cut a trailing ",WORD" off; returns WORD or NULL. */
-static char *cut_word(char *text)
-{
-	char *comma = strrchr(text, ',');
-
-	if (!comma)
-		return NULL;
-	*comma = '\0';
-	return comma + 1;
 }
 
 static int take_mount(void *ctx, const char *value)
@@ -90,11 +92,14 @@ static int take_mount(void *ctx, const char *value)
 		return -ENOMEM;
 	*m = (struct run_mount){ .host = copy };
 	o->n_mounts++;
-	word = strrchr(copy, ',') && (strcmp(strrchr(copy, ','), ",ro") == 0) ? cut_word(copy) : NULL;
-	m->readonly = word != NULL;
+	word = strrchr(copy, ',');
+	if (word && (strcmp(word, ",ro") == 0 || strcmp(word, ",rw") == 0)) {
+		m->readonly = word[2] == 'o';
+		*word = '\0';
+	}
 	colon = strrchr(copy, ':');
 	if (!colon || colon == copy || colon[1] != '/') {
-		log_error("--mount takes DIR:PATH[,ro] with an absolute PATH: %s", value);
+		log_error("--mount takes DIR:PATH[,ro|rw] with an absolute PATH: %s", value);
 		return -EINVAL;
 	}
 	*colon = '\0';
@@ -111,6 +116,7 @@ static int take_root(void *ctx, const char *value)
 
 	if (!copy)
 		return err;
+	o->root_mode = ROOT_OVERLAY; /* not that of an earlier --root */
 	word = strrchr(copy, ',');
 	for (unsigned i = 0; word && i < ARRAY_SIZE(modes); i++) {
 		if (strcmp(word + 1, modes[i]) == 0) {
@@ -180,7 +186,7 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 		  .max = RAM_MAX },
 		{ "root", 0, OPT_CALL, o, "DIR[,MODE]",
 		  "guest root: overlay (throw-away, default), ro or rw (default: /)", .fn = take_root },
-		{ "mount", 0, OPT_CALL, o, "DIR:PATH[,ro]", "share host DIR at PATH of the guest",
+		{ "mount", 0, OPT_CALL, o, "DIR:PATH[,ro|rw]", "share host DIR at PATH of the guest",
 		  .fn = take_mount },
 		{ "fs", 0, OPT_CALL, o, "tag=T,path=DIR[,...]",
 		  "raw virtio-fs device: ro, queues=N, ring=N, cache=auto|none|always", .fn = take_fs },
@@ -190,7 +196,7 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 		{ "env", 0, OPT_CALL, o, "NAME[=VALUE]", "set, or pass on, a variable of the command",
 		  .fn = take_env },
 		{ "cwd", 0, OPT_STRING, &o->cwd, "PATH", "working directory of the command" },
-		{ "hostname", 0, OPT_STRING, &o->hostname, "NAME", "host name of the guest" },
+		{ "hostname", 0, OPT_CALL, o, "NAME", "host name of the guest", .fn = take_hostname },
 		{ "init", 0, OPT_STRING, &o->init, "PATH",
 		  "run this as process 1 of the root; console on standard input and output" },
 		{ "timeout", 0, OPT_UINT, &o->timeout_s, "SECONDS", "end the guest then, exit code 124",
@@ -216,7 +222,7 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 	memcpy(table, rows, sizeof(rows));
 }
 
-void run_opts_print(void)
+void run_opts_help(void)
 {
 	struct run_opts *o = calloc(1, sizeof(*o));
 	struct opt table[OPTION_COUNT];
@@ -224,7 +230,16 @@ void run_opts_print(void)
 	if (!o)
 		return;
 	options_table(o, table);
+	printf("options of heddle run:\n");
 	opt_print(table);
+	printf("\nexit codes: the command's own, or\n"
+	       "  122  the guest ended without a status (reset, triple fault, power off)\n"
+	       "  123  the guest kernel panicked\n"
+	       "  124  --timeout ran out\n"
+	       "  125  heddle failed before the command started (bad option, host, set-up)\n"
+	       "  126  the command cannot be executed\n"
+	       "  127  the command was not found\n"
+	       "  128+n  ended by signal n\n");
 	free(o);
 }
 
@@ -276,9 +291,18 @@ static int complete_directories(struct run_opts *o)
 /* What only the agent can do is not to be asked for without it. */
 static int check_bare(const struct run_opts *o)
 {
-	if (o->n_mounts) {
-		log_error("--mount needs heddle's agent in the guest: use --fs with --initrd alone");
-		return -EINVAL;
+	const struct {
+		bool given;
+		const char *option;
+	} agents[] = { { o->n_mounts, "--mount" }, { o->n_env, "--env" }, { o->cwd, "--cwd" },
+		       { o->hostname, "--hostname" } };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(agents); i++) {
+		if (agents[i].given) {
+			log_error("%s needs heddle's agent in the guest: not with --initrd alone",
+				  agents[i].option);
+			return -EINVAL;
+		}
 	}
 	for (unsigned i = 0; i < o->n_devices; i++) {
 		struct net_guest g = { 0 };
@@ -297,8 +321,10 @@ static int complete(struct run_opts *o)
 {
 	int err;
 
-	if (o->init && o->command && !o->command[0])
-		o->command = NULL;
+	if (o->init && o->cwd) {
+		log_error("--cwd is for a command: not with --init");
+		return -EINVAL;
+	}
 	o->bare = o->initrd && !o->command && !o->has_root && !o->init;
 	if (o->bare && check_bare(o))
 		return -EINVAL;
@@ -321,16 +347,19 @@ int run_opts_parse(struct run_opts *o, int argc, char **argv)
 	int i = 1, err;
 
 	memset(o, 0, sizeof(*o));
+	o->kernel_file.fd = -1;
 	o->stop_timeout_s = UINT_MAX;
 	options_table(o, table);
 	err = opt_parse(table, argc, argv, &i);
-	if (err || o->help)
-		return err;
 	if (o->verbose)
 		log_set_level(LOG_LEVEL_DEBUG);
 	if (i < argc)
 		o->command = argv + i;
-	return complete(o);
+	if (!err && !o->help)
+		err = complete(o);
+	if (err == -ENOMEM)
+		log_error("no memory for the options");
+	return err;
 }
 
 void run_opts_free(struct run_opts *o)
@@ -340,4 +369,5 @@ void run_opts_free(struct run_opts *o)
 	for (unsigned i = 0; i < o->n_devices; i++)
 		free(o->device[i].spec);
 	free(o->append);
+	file_close(&o->kernel_file);
 }

@@ -7,10 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "vmm/kernel.h"
 #include "vmm/machine.h"
 
 #define RUN_MOUNTS_MAX 16
 #define RUN_ENV_MAX    128
+#define RUN_HOSTNAME_MAX 64 /* Linux' __NEW_UTS_LEN */
 
 enum root_mode { ROOT_OVERLAY, ROOT_RO, ROOT_RW };
 
@@ -21,6 +23,7 @@ struct run_mount {
 
 struct run_opts {
 	char kernel[4096];           /* path; chosen when not given */
+	struct file kernel_file;     /* open */
 	char release[128];           /* the kernel's own name for itself; "" = it does not say */
 	char modules[4096];          /* folder with modules.dep of that release; "" = none found */
 	const char *initrd;
@@ -54,7 +57,8 @@ struct run_opts {
 /* Parse and complete.  0, or -EINVAL having logged one line.  Free with run_opts_free, also on error. */
 int run_opts_parse(struct run_opts *o, int argc, char **argv);
 void run_opts_free(struct run_opts *o);
-void run_opts_print(void);
+/* The options table and exit codes on standard output. */
+void run_opts_help(void);
 
 /* True when a device of this kind was asked for. */
 bool run_opts_has_device(const struct run_opts *o, const char *kind);

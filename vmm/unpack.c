@@ -60,21 +60,6 @@ enum unpack_format unpack_detect(const void *data, size_t len)
 	return UNPACK_NONE;
 }
 
-const char *unpack_name(enum unpack_format format)
-{
-	switch (format) {
-	case UNPACK_GZIP:
-		return "gzip";
-	case UNPACK_XZ:
-		return "xz";
-	case UNPACK_ZSTD:
-		return "zstd";
-	case UNPACK_NONE:
-		break;
-	}
-	return "uncompressed";
-}
-
 static int decoder_open(struct decoder *d, enum unpack_format format)
 {
 	memset(d, 0, sizeof(*d));

@@ -14,9 +14,6 @@ enum unpack_format { UNPACK_NONE, UNPACK_GZIP, UNPACK_XZ, UNPACK_ZSTD };
 /* What the first bytes are; UNPACK_NONE for everything else. */
 enum unpack_format unpack_detect(const void *data, size_t len);
 
-/* "gzip", "xz", "zstd"; "uncompressed" for UNPACK_NONE. */
-const char *unpack_name(enum unpack_format format);
-
 /*
  * Decompress the first stream in in[0..in_len), whose format is detected.  On success *out is
  * malloc'd (the caller frees it), *out_len its length, and *used (may be NULL) the bytes of input

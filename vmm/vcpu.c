@@ -72,8 +72,9 @@ static int exit_event(struct vcpu *v)
 		vm_end(v->vm, VM_RESET);
 		return 0;
 	default:
-		vm_end(v->vm, VM_CRASHED);
-		return 0;
+		log_error("vCPU %u: the guest reports that it crashed (KVM system event %u)", v->index,
+			  v->run->system_event.type);
+		return -EIO;
 	}
 }
 
@@ -93,6 +94,7 @@ static int exit_internal(struct vcpu *v)
 	return -EIO;
 }
 
+/* 0 = go on, else -errno: the VM has crashed (logged). */
 static int (*const exit_handlers[])(struct vcpu *v) = {
 	[KVM_EXIT_MMIO] = exit_mmio,
 	[KVM_EXIT_IO] = exit_port,
@@ -120,13 +122,14 @@ static void vcpu_run(struct vcpu *v)
 	/* Not after the end: what a processor does behind a triple fault is anybody's guess. */
 	while (!err && atomic_load(&gate->want) == GATE_RUN &&
 	       atomic_load(&v->vm->end) == VM_RUNNING) {
-		if (ioctl(v->fd, KVM_RUN, 0) == 0)
+		if (ioctl(v->fd, KVM_RUN, 0) == 0) {
 			err = vcpu_exit(v);
-		else if (errno != EINTR && errno != EAGAIN)
+		} else if (errno != EINTR && errno != EAGAIN) {
 			err = -errno;
+			log_error("vCPU %u stopped: %s", v->index, strerror(-err));
+		}
 	}
 	if (err) {
-		log_error("vCPU %u stopped: %s", v->index, strerror(-err));
 		arch_vcpu_dump(v);
 		vm_end(v->vm, VM_CRASHED);
 	}
@@ -235,12 +238,8 @@ void vcpus_pause(struct vm *vm)
 static int vcpu_create(struct vm *vm, struct vcpu *v, size_t run_len)
 {
 	v->fd = ioctl(vm->vm_fd, KVM_CREATE_VCPU, v->index);
-	if (v->fd < 0) {
-		int err = -errno;
-
-		log_error("KVM gives no vCPU %u of %u: %s", v->index, vm->n_vcpus, strerror(-err));
-		return err;
-	}
+	if (v->fd < 0)
+		return -errno;
 	v->run = mmap(NULL, run_len, PROT_READ | PROT_WRITE, MAP_SHARED, v->fd, 0);
 	if (v->run == MAP_FAILED) {
 		v->run = NULL;
@@ -252,19 +251,19 @@ static int vcpu_create(struct vm *vm, struct vcpu *v, size_t run_len)
 
 int vcpus_create(struct vm *vm)
 {
-	int size = kvm_run_size(vm->kvm_fd), err = 0;
+	int size = kvm_run_size(vm->kvm_fd), err = size < 0 ? size : 0;
 
-	if (size < 0)
-		return size;
 	pthread_mutex_init(&vm->gate.lock, NULL);
 	pthread_cond_init(&vm->gate.changed, NULL);
 	vm->vcpu = calloc(vm->n_vcpus, sizeof(*vm->vcpu));
 	if (!vm->vcpu)
-		return -ENOMEM;
-	for (unsigned i = 0; i < vm->n_vcpus; i++)
+		err = -ENOMEM;
+	for (unsigned i = 0; i < vm->n_vcpus && vm->vcpu; i++)
 		vm->vcpu[i] = (struct vcpu){ .vm = vm, .index = i, .fd = -1 };
 	for (unsigned i = 0; i < vm->n_vcpus && !err; i++)
 		err = vcpu_create(vm, &vm->vcpu[i], (size_t)size);
+	if (err)
+		log_error("no %u vCPUs: %s (see -c, ulimit -n)", vm->n_vcpus, strerror(-err));
 	return err;
 }
 

@@ -25,6 +25,7 @@ struct vcpu {
 	size_t run_len;
 	pthread_t thread;
 	bool started;
+	bool has_run; /* since it was created: not as it came from KVM */
 };
 
 /* What all vCPU threads share: a gate that main opens and closes. */
@@ -37,9 +38,9 @@ struct vcpu_gate {
 	const struct boot_entry *entry;
 };
 
-/* Create the KVM vCPUs of vm (n_vcpus set).  On main, before the sandbox.  0 or -errno. */
+/* Create the KVM vCPUs of vm (n_vcpus set).  On main, before the sandbox.  0 or -errno, logged. */
 int vcpus_create(struct vm *vm);
-/* Make one thread each, waiting at the gate. */
+/* Make one thread each, waiting at the gate.  0 or -errno, logged. */
 int vcpus_start(struct vm *vm);
 /* Run the guest from e (kept by reference): arch_vcpu_reset, then KVM_RUN. */
 void vcpus_resume(struct vm *vm, const struct boot_entry *e);

@@ -17,9 +17,8 @@
 enum vm_end {
 	VM_RUNNING,
 	VM_POWEROFF,  /* ACPI S5, PSCI SYSTEM_OFF */
-	VM_RESET,     /* reset register, keyboard controller, PSCI SYSTEM_RESET */
-	VM_CRASHED,   /* triple fault, KVM internal error, failed entry */
-	VM_STOPPED,   /* by us: signal, time limit, agent's status */
+	VM_RESET,     /* reset register, keyboard controller, triple fault, PSCI SYSTEM_RESET */
+	VM_CRASHED,   /* KVM internal error, failed entry; logged */
 };
 
 struct vm {

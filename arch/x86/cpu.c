@@ -2,7 +2,7 @@
  * vCPU state: from nothing, or from whatever a guest left behind, to where the kernel's entry
  * protocol wants vCPU 0, and to "waiting for INIT" for all others.
  *
- *  1. CPUID (once: KVM wants it constant after the first KVM_RUN).
+ *  1. CPUID (always the same: KVM wants it constant after the first KVM_RUN); out of nested guests.
  *  2. Segment and control registers: 64-bit mode on the page tables of boot.c, or PVH's flat 32-bit.
  *  3. Local APIC, MSRs, pending events, FPU: as after power-on.
  *  4. General registers with the entry point.
@@ -52,41 +52,46 @@
 #define PAT_RESET               0x0007040600070406ull
 
 /* MSR numbers: Intel SDM volume 4; KVM's own: asm/kvm_para.h. */
+#define MSR_TSC_ADJUST     0x03b
+#define MSR_SPEC_CTRL      0x048
 #define MSR_MISC_ENABLE    0x1a0
+#define MSR_DEBUGCTL       0x1d9
 #define MSR_SYSENTER_CS    0x174
 #define MSR_SYSENTER_ESP   0x175
 #define MSR_SYSENTER_EIP   0x176
 #define MSR_PAT            0x277
 #define MSR_MTRR_DEF_TYPE  0x2ff
 #define MSR_TSC_DEADLINE   0x6e0
+#define MSR_XSS            0xda0
 #define MSR_STAR           0xc0000081
 #define MSR_LSTAR          0xc0000082
 #define MSR_CSTAR          0xc0000083
 #define MSR_SYSCALL_MASK   0xc0000084
 #define MSR_KERNEL_GS_BASE 0xc0000102
 
-int x86_cpuid_init(struct x86_vm *x, int kvm_fd)
+#define CPUID_SIZE \
+	(sizeof(struct kvm_cpuid2) + CPUID_ENTRIES_MAX * sizeof(struct kvm_cpuid_entry2))
+
+int x86_cpuid_init(struct x86_vm *x, int kvm_fd, unsigned n_vcpus)
 {
 	int err;
 
-	x->cpuid = calloc(1, sizeof(*x->cpuid) + CPUID_ENTRIES_MAX * sizeof(x->cpuid->entries[0]));
+	/* Room for the vCPUs is made here: malloc on their threads would give each a heap of its own. */
+	x->cpuid = calloc(1 + n_vcpus, CPUID_SIZE);
 	if (!x->cpuid)
 		return -ENOMEM;
 	x->cpuid->nent = CPUID_ENTRIES_MAX;
 	err = x86_ioctl(kvm_fd, KVM_GET_SUPPORTED_CPUID, x->cpuid);
-	if (err < 0) {
-		log_error("KVM_GET_SUPPORTED_CPUID: %s", strerror(-err));
+	if (err < 0)
 		return err;
-	}
 	x->tsc_deadline = ioctl(kvm_fd, KVM_CHECK_EXTENSION, KVM_CAP_TSC_DEADLINE_TIMER) > 0;
 	return 0;
 }
 
 static int set_cpuid(struct vcpu *v)
 {
-	const size_t size = sizeof(struct kvm_cpuid2) +
-			    CPUID_ENTRIES_MAX * sizeof(struct kvm_cpuid_entry2);
 	const struct x86_vm *x = v->vm->arch;
+	struct kvm_cpuid2 *c = (void *)((uint8_t *)x->cpuid + (1 + v->index) * CPUID_SIZE);
 	int khz = x86_ioctl(v->fd, KVM_GET_TSC_KHZ, NULL);
 	const struct cpuid_opts o = {
 		.index = v->index,
@@ -94,17 +99,59 @@ static int set_cpuid(struct vcpu *v)
 		.tsc_deadline = x->tsc_deadline,
 		.tsc_khz = khz > 0 ? (uint32_t)khz : 0,
 	};
-	struct kvm_cpuid2 *c = malloc(size);
 	int err;
 
-	if (!c)
-		return -ENOMEM;
-	memcpy(c, x->cpuid, size);
+	memcpy(c, x->cpuid, CPUID_SIZE);
 	err = cpuid_patch(c, &o);
-	if (!err)
-		err = x86_ioctl(v->fd, KVM_SET_CPUID2, c);
-	free(c);
-	return err;
+	return err ? err : x86_ioctl(v->fd, KVM_SET_CPUID2, c);
+}
+
+/* KVM stops at the first one it does not know; that is no reason to lose those behind it. */
+static void give_msrs(struct vcpu *v, struct kvm_msrs *m)
+{
+	while (m->nmsrs > 0) {
+		int taken = x86_ioctl(v->fd, KVM_SET_MSRS, m);
+		uint32_t done = taken > 0 ? (uint32_t)taken : 0;
+
+		if (done == m->nmsrs)
+			return;
+		log_debug("vcpu%u: KVM did not take MSR 0x%" PRIx32, v->index,
+			  m->entries[done].index);
+		m->nmsrs -= done + 1;
+		memmove(m->entries, m->entries + done + 1, m->nmsrs * sizeof(m->entries[0]));
+	}
+}
+
+/*
+ * What only a guest that has run can have left: guests of its own, more of the FPU than a kernel begins
+ * with, and MSRs that a KVM may not know, and then tells the host's log of.  Which form of the nested
+ * state KVM takes is the processor's; without nesting it takes neither, and without XSAVE no XCR: then
+ * there is nothing to reset.
+ */
+static void forget_guest(struct vcpu *v)
+{
+	static const uint32_t left[] = { MSR_TSC_ADJUST, MSR_SPEC_CTRL, MSR_DEBUGCTL, MSR_XSS };
+	union {
+		struct kvm_msrs list;
+		uint8_t room[sizeof(struct kvm_msrs) + ARRAY_SIZE(left) * sizeof(struct kvm_msr_entry)];
+	} m = { .list.nmsrs = ARRAY_SIZE(left) };
+
+	const struct kvm_nested_state vmx = {
+		.format = KVM_STATE_NESTED_FORMAT_VMX, .size = sizeof(vmx),
+		.hdr.vmx = { .vmxon_pa = ~0ull, .vmcs12_pa = ~0ull },
+	};
+	const struct kvm_nested_state svm = {
+		.format = KVM_STATE_NESTED_FORMAT_SVM, .size = sizeof(svm),
+		.flags = KVM_STATE_NESTED_GIF_SET,
+	};
+	const struct kvm_xcrs xcrs = { .nr_xcrs = 1, .xcrs[0] = { .xcr = 0, .value = 1 } };
+
+	if (x86_ioctl(v->fd, KVM_SET_NESTED_STATE, &vmx) < 0)
+		(void)x86_ioctl(v->fd, KVM_SET_NESTED_STATE, &svm);
+	(void)x86_ioctl(v->fd, KVM_SET_XCRS, &xcrs);
+	for (unsigned i = 0; i < ARRAY_SIZE(left); i++)
+		m.list.entries[i].index = left[i];
+	give_msrs(v, &m.list);
 }
 
 /* Segments as the entry protocols want them; type 11 = code, read, accessed; 3 = data, write, accessed. */
@@ -163,15 +210,15 @@ static void apic_set(struct kvm_lapic_state *l, unsigned reg, uint32_t value)
 static int set_lapic(struct vcpu *v)
 {
 	struct kvm_lapic_state l;
-	uint32_t id, version;
+	uint32_t version;
 	int err = x86_ioctl(v->fd, KVM_GET_LAPIC, &l);
 
 	if (err < 0)
 		return err;
-	memcpy(&id, l.regs + APIC_ID, sizeof(id));
 	memcpy(&version, l.regs + APIC_LVR, sizeof(version));
 	memset(&l, 0, sizeof(l));
-	apic_set(&l, APIC_ID, id);
+	/* Not as read: before Linux 6.3 KVM leaves it in x2APIC's form when that is switched off. */
+	apic_set(&l, APIC_ID, v->index << 24);
 	apic_set(&l, APIC_LVR, version);
 	apic_set(&l, APIC_DFR, 0xffffffff);
 	apic_set(&l, APIC_SPIV, 0xff);
@@ -198,8 +245,7 @@ static uint64_t misc_enable(struct vcpu *v)
 }
 
 /*
- * What firmware would have set, and no trace of a kernel that ran before.  KVM stops at the first
- * one it does not know; that is no reason to lose those behind it.
+ * What firmware would have set, and no trace of a kernel that ran before.
  */
 static void set_msrs(struct vcpu *v)
 {
@@ -228,23 +274,18 @@ static void set_msrs(struct vcpu *v)
 		uint8_t room[sizeof(struct kvm_msrs) + sizeof(want)];
 	} m = { .list = { 0 } };
 
-	for (uint32_t at = 0; at < ARRAY_SIZE(want); at++) {
-		int taken;
-
-		m.list.nmsrs = ARRAY_SIZE(want) - at;
-		memcpy(m.list.entries, want + at, m.list.nmsrs * sizeof(want[0]));
-		taken = x86_ioctl(v->fd, KVM_SET_MSRS, &m);
-		at += taken > 0 ? (uint32_t)taken : 0;
-		if (at < ARRAY_SIZE(want))
-			log_debug("vcpu%u: KVM did not take MSR 0x%" PRIx32, v->index,
-				  want[at].index);
-	}
+	m.list.nmsrs = ARRAY_SIZE(want);
+	memcpy(m.list.entries, want, sizeof(want));
+	give_msrs(v, &m.list);
 }
 
 static int set_rest(struct vcpu *v)
 {
 	const struct kvm_fpu fpu = { .fcw = 0x37f, .mxcsr = 0x1f80 };
-	const struct kvm_vcpu_events events = { 0 };
+	/* All zero; the flags say that the zeroes of these two are meant. */
+	const struct kvm_vcpu_events events = {
+		.flags = KVM_VCPUEVENT_VALID_NMI_PENDING | KVM_VCPUEVENT_VALID_SHADOW,
+	};
 	const struct kvm_debugregs debug = { .dr6 = 0xffff0ff0, .dr7 = 0x400 };
 	int err = x86_ioctl(v->fd, KVM_SET_FPU, &fpu);
 
@@ -284,6 +325,8 @@ static int reset_steps(struct vcpu *v, const struct boot_entry *e, const char **
 	err = set_cpuid(v);
 	if (err < 0)
 		return err;
+	if (v->has_run)
+		forget_guest(v);
 	*step = "segment and control registers";
 	err = set_sregs(v, e);
 	if (err < 0)
@@ -314,6 +357,7 @@ int arch_vcpu_reset(struct vcpu *v, const struct boot_entry *e)
 		log_error("vcpu%u: KVM did not take %s: %s", v->index, step, strerror(-err));
 		return err;
 	}
+	v->has_run = true;
 	return 0;
 }
 

@@ -13,7 +13,7 @@ struct kvm_cpuid2;
 
 /* vm->arch: made by arch_vm_init, read by all vCPU threads. */
 struct x86_vm {
-	struct kvm_cpuid2 *cpuid;  /* what KVM supports; template for each vCPU */
+	struct kvm_cpuid2 *cpuid;  /* what KVM supports: template; behind it one for each vCPU */
 	bool tsc_deadline;
 };
 
@@ -54,6 +54,6 @@ int acpi_build(uint8_t *buf, uint32_t len, uint64_t gpa, const struct platform *
 /* --- cpu.c --- */
 
 /* For x86_vm_init: what the vCPUs need to know of this KVM.  0 or -errno. */
-int x86_cpuid_init(struct x86_vm *x, int kvm_fd);
+int x86_cpuid_init(struct x86_vm *x, int kvm_fd, unsigned n_vcpus);
 
 #endif

@@ -52,6 +52,7 @@ struct spec {
 	char *init; /* NULL: run arg as a command */
 	char **env;
 	char *cwd; /* NULL: "/" */
+	bool cwd_try; /* "/" will do */
 	bool tty;
 	unsigned rows, cols;
 	char *hostname; /* NULL: leave it */
@@ -78,6 +79,7 @@ struct pumps;
 struct agent {
 	struct spec spec;
 	struct channel_fds ch;
+	struct command command; /* here: the pumps' threads use it to the end */
 	struct channel_status status; /* what will be reported */
 };
 
@@ -111,7 +113,7 @@ void unmount_shares(const struct spec *s);
 /* net.c: the addresses of the spec's net records.  In the root, with /run mounted. */
 int net_setup(struct agent *a);
 
-/* spawn.c: a command that cannot be executed gives 0 with c->pid = 0 and a->status set. */
+/* spawn.c: a command that cannot be executed, or not there, gives 0 with c->pid = 0 and a->status set. */
 int command_start(struct agent *a, struct command *c);
 /* Become spec.init.  Returns only when that failed, with a->status set. */
 void command_become_init(struct agent *a);

@@ -33,7 +33,8 @@
  *	init=PATH       no command: become this program as PID 1 in the root (arg= are its
  *	                arguments)
  *	env=NAME=VALUE  the whole environment of the command
- *	cwd=PATH        fall back to / when it does not exist
+ *	cwd=PATH        of the command; not executing it when that is not there
+ *	cwdtry=PATH     likewise, but / will do, with a line on standard error
  *	tty=ROWSxCOLS   the command gets a terminal
  *	hostname=NAME
  *	uid= gid=       numbers the command runs as (default 0)

@@ -68,7 +68,7 @@ static int agent_setup(struct agent *a)
 
 static int agent_run(struct agent *a)
 {
-	struct command c;
+	struct command *c = &a->command;
 	struct pumps *p;
 	int err;
 
@@ -76,13 +76,13 @@ static int agent_run(struct agent *a)
 		command_become_init(a);
 		return 0;
 	}
-	err = command_start(a, &c);
-	if (err || c.pid == 0)
+	err = command_start(a, c);
+	if (err || c->pid == 0)
 		return err;
-	err = pumps_start(a, &c, &p);
+	err = pumps_start(a, c, &p);
 	if (err)
 		return err;
-	command_wait(a, &c, p);
+	command_wait(a, c, p);
 	return 0;
 }
 

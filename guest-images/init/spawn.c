@@ -2,8 +2,8 @@
  * Starting the command: three pipes or a terminal, a session of its own, identity, folder,
  * environment, and execve with the search and the errors a shell's user knows.
  *
- * The child tells the parent that execve failed through a pipe that execve closes: end of file
- * there means the command runs.
+ * The child tells the parent what failed through a pipe that execve closes: end of file there means
+ * the command runs.
  */
 #include "guest-images/init/agent.h"
 
@@ -26,7 +26,12 @@
 /* The child's side: what becomes descriptors 0, 1 and 2. */
 struct child_fds {
 	int fd[3];
-	int report; /* errno of a failed execve */
+	int report; /* struct failure */
+};
+
+struct failure {
+	int err;
+	bool cwd; /* not of execve: the folder is not there */
 };
 
 static int open_pipes(struct agent *a, struct command *c, struct child_fds *child)
@@ -149,9 +154,21 @@ static int child_identity(const struct spec *s)
 	return 0;
 }
 
+/* 0, or an errno. */
+static int child_folder(const struct spec *s)
+{
+	if (!s->cwd || chdir(s->cwd) == 0)
+		return 0;
+	if (!s->cwd_try)
+		return errno;
+	dprintf(STDERR_FILENO, "heddle: warning: %s: %s in the guest; the command runs in /\n", s->cwd,
+		strerror(errno));
+	return chdir("/") ? errno : 0;
+}
+
 static void child_main(const struct spec *s, const struct child_fds *child)
 {
-	int err;
+	struct failure f = { 0 };
 
 	setsid();
 	if (s->tty)
@@ -159,14 +176,16 @@ static void child_main(const struct spec *s, const struct child_fds *child)
 	for (int i = 0; i < 3; i++)
 		dup2(child->fd[i], i);
 	signals_default();
-	err = child_identity(s);
-	if (!err) {
-		if (s->cwd && chdir(s->cwd))
-			(void)!chdir("/");
-		environ = s->env;
-		err = exec_search(s->arg);
+	f.err = child_identity(s);
+	if (!f.err) {
+		f.err = child_folder(s);
+		f.cwd = f.err != 0;
 	}
-	(void)!write(child->report, &err, sizeof(err));
+	if (!f.err) {
+		environ = s->env;
+		f.err = exec_search(s->arg);
+	}
+	(void)!write(child->report, &f, sizeof(f));
 	_exit(127);
 }
 
@@ -175,19 +194,23 @@ static void cannot_exec(struct agent *a, int err)
 	a->status = (struct channel_status){ .kind = CHANNEL_CANNOT_EXEC, .code = err };
 }
 
-/* 0: it runs.  A child that could not is gone and reaped afterwards. */
-static int exec_result(int fd, pid_t pid)
+/* False: it could not, and is gone and reaped. */
+static bool child_runs(struct agent *a, int fd, pid_t pid)
 {
-	int err = 0;
+	struct failure f;
 	ssize_t n;
 
 	do
-		n = read(fd, &err, sizeof(err));
+		n = read(fd, &f, sizeof(f));
 	while (n < 0 && errno == EINTR);
-	if (n != sizeof(err))
-		return 0;
+	if (n != sizeof(f))
+		return true;
 	waitpid(pid, NULL, 0);
-	return err;
+	if (f.cwd)
+		agent_fail(a, f.err, "--cwd %s", a->spec.cwd);
+	else
+		cannot_exec(a, f.err);
+	return false;
 }
 
 int command_start(struct agent *a, struct command *c)
@@ -210,12 +233,9 @@ int command_start(struct agent *a, struct command *c)
 	close(report[1]);
 	for (int i = 0; i < (c->tty ? 1 : 3); i++)
 		close(child.fd[i]);
-	err = exec_result(report[0], c->pid);
-	close(report[0]);
-	if (err) {
-		cannot_exec(a, err);
+	if (!child_runs(a, report[0], c->pid))
 		c->pid = 0;
-	}
+	close(report[0]);
 	return 0;
 }
 

@@ -129,8 +129,10 @@ static bool spec_record(struct spec *s, const char *key, char *value)
 		s->init = value;
 	else if (!strcmp(key, "env"))
 		list_add(s->env, value);
-	else if (!strcmp(key, "cwd"))
+	else if (!strcmp(key, "cwd") || !strcmp(key, "cwdtry")) {
 		s->cwd = value;
+		s->cwd_try = key[3] != '\0';
+	}
 	else if (!strcmp(key, "tty"))
 		return parse_tty(s, value);
 	else if (!strcmp(key, "hostname"))

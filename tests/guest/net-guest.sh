@@ -40,5 +40,5 @@ bad_sums() {
 }
 
 no_complaint() {
-	! dmesg | grep -vE 'NMI watchdog: (Perf|Enabled)' | grep -iE 'watchdog|virtio.*(error|fail|not a head)|hung|call trace|BUG'
+	! dmesg | grep -vE 'NMI watchdog: (Perf|Enabled)' | grep -E '[Ww]atchdog|virtio.*([Ee]rror|[Ff]ail|not a head)|hung|Call Trace|BUG:'
 }

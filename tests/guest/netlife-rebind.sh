@@ -8,7 +8,7 @@ n=0
 while [ "$n" -lt "$rounds" ]; do
 	echo "$dev" >$drv/unbind && echo "$dev" >$drv/bind || break
 	ip link set eth0 up && ip addr add 10.9.0.2/24 dev eth0
-	case $((n % 5)) in 0) ping -q -c 1 -W 2 10.9.0.1 >/tmp/ping 2>&1 || { bad "ping after $n rounds" /tmp/ping; break; } ;; esac
+	case $((n % 5)) in 0) ping -q -c 5 -i 0.2 -W 2 10.9.0.1 >/tmp/ping 2>&1 || { bad "ping after $n rounds" /tmp/ping; break; } ;; esac
 	n=$((n + 1))
 done
 check "$rounds times unbound and bound under flood" test "$n" -eq "$rounds"

@@ -14,6 +14,7 @@ else
 	fail "$size MiB through standard input and output" "$(cat "$WORK/pipe.out")" "$WORK/pipe.err"
 fi
 
+export HEDDLE_SECRET=told
 args=$(printf 'a b\n\001\377*"$')
 # shellcheck disable=SC2086
 got=$("$H" $base --env "X=1 2" --env SECRET_NOT_SET --cwd /usr -- \
@@ -52,4 +53,11 @@ says "terminal: its size" '33 99' "$WORK/tty.out"
 # shellcheck disable=SC2086
 printf 'echo first\necho second\n' | "$H" $base >"$WORK/shell.out" 2>"$WORK/shell.err"
 says "without a command, a shell reads standard input" second "$WORK/shell.out"
+
+printf '#!/bin/sh\nread -r line\necho "got $line"\necho o >/proc/sysrq-trigger\nsleep 60\n' >"$WORK/init"
+chmod +x "$WORK/init"
+echo typed >"$WORK/keys"
+# shellcheck disable=SC2086
+timeout -s KILL 60 "$H" $base --init "$WORK/init" <"$WORK/keys" >"$WORK/keys.out" 2>"$WORK/keys.err"
+says "with --init, a file on standard input is what is typed" 'got typed' "$WORK/keys.out"
 finish guest-streams

@@ -823,11 +823,27 @@ START_TEST(a_reset_forgets_what_waits)
 	ck_assert_int_eq(pipe(p), 0);
 	start(&g, p[0], -1, -1);
 	c = g.c;
+	check_reply(send_init(&g, 7, 41, ~0u), 0, sizeof(struct fuse_init_out));
 	r = guest_read(&g, NODE_STDIN, 10);
+	channel_winsize(c, 30, 90);
+	check_event(&g, CHANNEL_EVENT_WINSIZE, 30, 90);
+	ck_assert(channel_connected(c));
+	channel_signal(c, SIGTERM);
 	guest_end(&g);
 	ck_assert_uint_eq(r->completed, 0);
 	request_free(r);
 	ck_assert_int_eq(guest_begin(&g, c), 0);
+	/* The next agent: signals were for another command, but the size is that of the terminal. */
+	ck_assert(!channel_connected(c));
+	ck_assert(channel_mounted(c));
+	check_event(&g, CHANNEL_EVENT_WINSIZE, 30, 90);
+	ck_assert(channel_connected(c));
+	r = guest_read(&g, NODE_EVENTS, 100);
+	guest_turn(&g, 0);
+	ck_assert_uint_eq(r->completed, 0);
+	channel_signal(c, SIGHUP);
+	guest_turn(&g, 100);
+	check_reply(r, 0, sizeof(struct channel_event));
 	(void)!write(p[1], "after", 5);
 	guest_turn(&g, 0);
 	check_data(guest_read(&g, NODE_STDIN, 10), "after");

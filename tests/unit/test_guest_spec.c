@@ -72,10 +72,12 @@ START_TEST(only_harmless_variables_are_passed_on_unasked)
 	setenv("WANTED", "yes=1", 1);
 	o->env[o->n_env++] = "WANTED";
 	o->env[o->n_env++] = "ABSENT";
-	o->env[o->n_env++] = "LC_ALL=fr";
+	o->env[o->n_env++] = "LC_ALL=de";
+	o->env[o->n_env++] = "LC_ALL=fr"; /* the last one counts */
 	ck_assert_int_eq(guest_spec_make(&s, o, false), 0);
 	ck_assert_uint_eq(count(&s, "env=PATH=/my/bin"), 1);
 	ck_assert_uint_eq(count(&s, "env=LC_ALL=C"), 0);
+	ck_assert_uint_eq(count(&s, "env=LC_ALL=de"), 0);
 	ck_assert_uint_eq(count(&s, "env=LC_ALL=fr"), 1);
 	ck_assert_uint_eq(count(&s, "env=WANTED=yes=1"), 1);
 	ck_assert_uint_eq(count(&s, "env=HOME=/root"), 1);
@@ -104,8 +106,11 @@ START_TEST(the_callers_directory_is_kept_when_it_lies_in_the_root)
 {
 	static const struct {
 		const char *root, *cwd;
-	} row[] = { { "/", "cwd=/usr/bin" }, { "/usr", "cwd=/bin" }, { "/usr/bin", "cwd=/" },
-		    { "/us", "cwd=/" },	     { "/etc", "cwd=/" } };
+	} row[] = { { "/", "cwdtry=/usr/bin" },
+		    { "/usr", "cwdtry=/bin" },
+		    { "/usr/bin", "cwdtry=/" },
+		    { "/us", "cwdtry=/" },
+		    { "/etc", "cwdtry=/" } };
 
 	ck_assert_int_eq(chdir("/usr/bin"), 0);
 	for (unsigned i = 0; i < sizeof(row) / sizeof(*row); i++) {
@@ -114,7 +119,12 @@ START_TEST(the_callers_directory_is_kept_when_it_lies_in_the_root)
 
 		strcpy(o->root, row[i].root);
 		ck_assert_int_eq(guest_spec_make(&s, o, false), 0);
-		ck_assert_str_eq(find(&s, "cwd="), row[i].cwd);
+		ck_assert_str_eq(find(&s, "cwd"), row[i].cwd);
+		done(&s, o);
+		o = options();
+		o->cwd = "/asked/for";
+		ck_assert_int_eq(guest_spec_make(&s, o, false), 0);
+		ck_assert_str_eq(find(&s, "cwd"), "cwd=/asked/for");
 		done(&s, o);
 	}
 }
@@ -189,6 +199,8 @@ static int parse(struct run_opts *o, char *a, char *b, char *c, char *d)
 	return run_opts_parse(o, argc, argv);
 }
 
+#define NAME_64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 START_TEST(options_are_completed_and_refused)
 {
 	struct run_opts *o = calloc(1, sizeof(*o));
@@ -206,6 +218,15 @@ START_TEST(options_are_completed_and_refused)
 	ck_assert_int_eq(o->root_mode, ROOT_RW);
 	ck_assert_str_eq(o->append, "a b");
 	run_opts_free(o);
+	ck_assert_int_eq(parse(o, "--root=/usr,rw", "--root=/etc", "true", NULL), 0);
+	ck_assert_int_eq(o->root_mode, ROOT_OVERLAY);
+	ck_assert_str_eq(o->root, "/etc");
+	run_opts_free(o);
+	ck_assert_int_eq(parse(o, "--mount=/etc:/x,rw", "--mount=/usr:/y,ro", "true", NULL), 0);
+	ck_assert(!o->mount[0].readonly && o->mount[1].readonly);
+	ck_assert_str_eq(o->mount[0].guest, "/x");
+	ck_assert_str_eq(o->mount[1].guest, "/y");
+	run_opts_free(o);
 	/* In milliseconds it must fit 32 bits. */
 	ck_assert_int_eq(parse(o, "--timeout", "4000000", "true", NULL), 0);
 	run_opts_free(o);
@@ -221,6 +242,20 @@ START_TEST(options_are_completed_and_refused)
 	run_opts_free(o);
 	ck_assert_int_ne(parse(o, "--initrd", "/etc/passwd", "--mount", "/etc:/x"), 0);
 	run_opts_free(o);
+	ck_assert_int_ne(parse(o, "--initrd", "/etc/passwd", "--hostname", "x"), 0);
+	run_opts_free(o);
+	ck_assert_int_ne(parse(o, "--initrd", "/etc/passwd", "--cwd", "/"), 0);
+	run_opts_free(o);
+	ck_assert_int_ne(parse(o, "--initrd", "/etc/passwd", "--env", "A=1"), 0);
+	run_opts_free(o);
+	ck_assert_int_ne(parse(o, "--init=/sbin/init", "--cwd=/", NULL, NULL), 0);
+	run_opts_free(o);
+	ck_assert_int_eq(parse(o, "--hostname", NAME_64, "true", NULL), 0);
+	run_opts_free(o);
+	ck_assert_int_ne(parse(o, "--hostname", NAME_64 "x", "true", NULL), 0);
+	run_opts_free(o);
+	ck_assert_int_ne(parse(o, "--hostname", "", "true", NULL), 0);
+	run_opts_free(o);
 	ck_assert_int_ne(parse(o, "--initrd", "/etc/passwd", "--net", "tap=a,ip=10.0.0.2/8"), 0);
 	run_opts_free(o);
 	ck_assert_int_eq(parse(o, "--initrd", "/etc/passwd", "--net", "tap=a"), 0);
@@ -233,4 +268,5 @@ SUITE_MAIN("guest_spec", 10, arguments_keep_every_byte_and_their_order,
 	   only_harmless_variables_are_passed_on_unasked, another_root_gets_the_usual_path,
 	   the_callers_directory_is_kept_when_it_lies_in_the_root,
 	   shares_escape_commas_and_an_overlay_root_is_shared_read_only,
-	   addresses_go_by_the_number_of_the_network_device, a_terminal_is_asked_for_only_with_one, options_are_completed_and_refused)
+	   addresses_go_by_the_number_of_the_network_device, a_terminal_is_asked_for_only_with_one,
+	   options_are_completed_and_refused)

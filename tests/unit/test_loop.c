@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "tests/unit/iothread.h"
 #include "tests/unit/suite.h"
 #include "vmm/base.h"
 #include "vmm/loop.h"

@@ -162,10 +162,6 @@ START_TEST(other_files_are_refused)
 	ck_assert_int_eq(unpack_detect("\177ELF", 4), UNPACK_NONE);
 	ck_assert_int_eq(unpack_detect("", 0), UNPACK_NONE);
 	ck_assert_int_eq(unpack("\177ELF....", 8, 100, &out, &out_len, NULL), -EINVAL);
-	ck_assert_str_eq(unpack_name(UNPACK_NONE), "uncompressed");
-	ck_assert_str_eq(unpack_name(UNPACK_GZIP), "gzip");
-	ck_assert_str_eq(unpack_name(UNPACK_XZ), "xz");
-	ck_assert_str_eq(unpack_name(UNPACK_ZSTD), "zstd");
 }
 END_TEST
 

@@ -1,0 +1,98 @@
+/*
+ * The verdict: see run_end.h.  What decides, in this order:
+ *	1. the agent's status	-> the command's own code
+ *	2. our own decision	-> the time limit (124) or a signal (128+n)
+ *	3. the way the VM ended	-> power off (0 without a command, else 122), reset, crash (122); the
+ *				   console tells a panic's reset (123) from others
+ *	4. the guest's console	-> a kernel that stays as it is, panicked (123) or halted (122): it says
+ *				   so, and after that nothing at all
+ */
+#include "vmm/run_end.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "vmm/console.h"
+#include "vmm/log.h"
+#include "vmm/run.h"
+
+#define TAIL_LINES 40 /* a panic with its trace */
+
+static int status_code(const struct run_end *e)
+{
+	const struct channel_status *s = &e->status;
+
+	switch (s->kind) {
+	case CHANNEL_EXITED:
+		return (int)(s->code & 0xff);
+	case CHANNEL_SIGNALLED:
+		return RUN_EXIT_SIGNAL + (int)(s->code & 0x7f);
+	case CHANNEL_CANNOT_EXEC:
+		log_error("%s: %s", e->program, strerror((int)s->code));
+		return s->code == ENOENT ? RUN_EXIT_NOT_FOUND : RUN_EXIT_CANNOT_EXEC;
+	default:
+		log_error("guest set-up failed: %s", s->text);
+		return RUN_EXIT_SETUP;
+	}
+}
+
+/* what: NULL when it is logged already. */
+static int no_status(const struct run_end *e, int code, const char *what)
+{
+	if (what)
+		log_error("%s", what);
+	if (!e->console_seen)
+		console_show_tail(e->console, TAIL_LINES);
+	return code;
+}
+
+static int powered_off(const struct run_end *e)
+{
+	if (!e->command && (!e->agent || e->mounted))
+		return 0;
+	if (e->mounted)
+		return no_status(e, RUN_EXIT_NO_STATUS, "the guest powered off without a status");
+	return no_status(e, RUN_EXIT_SETUP,
+			 e->modules ? "the guest's kernel did not mount virtio-fs" :
+				      "the guest's kernel did not mount virtio-fs, and no modules "
+				      "were found for it (see --modules)");
+}
+
+static int panicked(const struct run_end *e)
+{
+	log_error("the guest died: %s", console_panic(e->console));
+	return no_status(e, RUN_EXIT_PANIC, NULL);
+}
+
+/* The console's last word ended it, or Ctrl-A x did. */
+static int still_running(const struct run_end *e)
+{
+	switch (console_last_word(e->console)) {
+	case CONSOLE_PANICKED:
+		return panicked(e);
+	case CONSOLE_HALTED:
+		return no_status(e, RUN_EXIT_NO_STATUS, "the guest halted without a status");
+	default:
+		return 0;
+	}
+}
+
+int run_end_code(const struct run_end *e)
+{
+	if (atomic_load(&e->has_status))
+		return status_code(e);
+	if (e->timed_out)
+		return no_status(e, RUN_EXIT_TIMEOUT, "time limit reached, guest ended");
+	switch (e->end) {
+	case VM_RUNNING:
+		return e->signal ? RUN_EXIT_SIGNAL + e->signal : still_running(e);
+	case VM_POWEROFF:
+		return powered_off(e);
+	case VM_RESET:
+		if (console_panic(e->console))
+			return panicked(e);
+		return no_status(e, RUN_EXIT_NO_STATUS, "the guest reset without a status");
+	default:
+		return no_status(e, RUN_EXIT_NO_STATUS, NULL);
+	}
+}
