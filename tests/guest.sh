@@ -1,36 +1,40 @@
 #!/bin/sh
-# Guest suites, two at a time: on this machine when its KVM runs stock kernels, else in the test host.
+# Guest suites, two at a time: on this machine when its KVM runs stock kernels, else each in a test host.
 # usage: guest.sh SUITE...
 set -u
 cd "$(dirname "$0")/.." || exit 2
+export KERNELS="${KERNELS:-bookworm-cloud bookworm-generic backports-cloud backports-generic}"
+
+# One suite, its output to its log.  TESTBED, set by xargs, says in which test host.
+if [ "${1-}" = --suite ]; then
+	log=build/results/guest-$2.log
+	if [ "$WHERE" = here ]; then
+		exec "tests/guest/$2.sh" >"$log" 2>&1
+	fi
+	for try in 1 2; do
+		tests/testbed/testbed run -n -- env KERNELS="$KERNELS" ${NET_FULL:+NET_FULL=1} "tests/guest/$2.sh" >"$log" 2>&1
+		code=$?
+		# An emulated machine that died says nothing of heddle; a second time it does.
+		[ $code -eq 255 ] || exit $code
+		cp "$log" "$log.lost"
+		[ $try -eq 2 ] || echo "guest-$2: the test host was lost; once more in a new one" >&2
+	done
+	exit 1
+fi
+
 if build/heddle check >/dev/null; then
 	echo "guests run on this machine's KVM"
-	where=
+	export WHERE=here
 else
-	echo "this machine's KVM cannot run stock kernels (build/heddle check): guests run in the test host"
-	tests/testbed/testbed up || exit 1
-	where="tests/testbed/testbed run -n --"
+	echo "this machine's KVM cannot run stock kernels (build/heddle check): guests run in test hosts"
+	tests/testbed/testbed build || exit 1
+	export WHERE=testbed
 fi
-export KERNELS="${KERNELS:-bookworm-cloud bookworm-generic backports-cloud backports-generic}"
 mkdir -p build/results
-# lanes N SUITE...: N suites at a time
-lanes() {
-	n=$1
-	shift
-	for suite in "$@"; do
-		rm -f "build/results/guest-$suite"
-		echo "$suite"
-	done | xargs -r -P "$n" -I '{}' sh -c "$where env KERNELS='$KERNELS' tests/guest/{}.sh >build/results/guest-{}.log 2>&1 || exit 1"
-}
-
-# The suite that looks at the clock runs alone.
-timed='' rest=''
 for suite in "$@"; do
-	case $suite in ends) timed=$suite ;; *) rest="$rest $suite" ;; esac
-done
-[ -n "$timed" ] && lanes 1 "$timed"
-# shellcheck disable=SC2086 # a list of names
-lanes "${LANES:-2}" $rest
+	rm -f "build/results/guest-$suite"
+	echo "$suite"
+done | xargs -r -P "${LANES:-2}" --process-slot-var=TESTBED -I '{}' tests/guest.sh --suite '{}'
 bad=0
 for suite in "$@"; do
 	cat "build/results/guest-$suite.log"

@@ -12,7 +12,7 @@ trap 'rm -rf "$WORK"' EXIT
 H=$WORK/h
 printf '#!/bin/sh\nexec "%s" run --append "%s" "$@"\n' "$HEDDLE" "$QUICK" >"$H"
 chmod +x "$H"
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 started=$(date +%s)
 
 kernel() { # NAME -> path of its kernel file
 	set -- build/kernels/"$1"/boot/vmlinuz-*
@@ -64,7 +64,7 @@ says() {
 }
 
 finish() { # SUITE
-	echo "$1: $passed passed, $failed failed, $skipped skipped"
+	echo "$1: $passed passed, $failed failed, $skipped skipped ($(($(date +%s) - started)) s)"
 	mkdir -p build/results
 	echo "$passed $failed $skipped" >"build/results/$1"
 	[ "$failed" -eq 0 ]

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BURST	 64
-#define PAUSE_US 2000
+#define BURST	 32
+#define PAUSE_US 10000
 
 static int flood(const char *addr, const char *port)
 {
