@@ -42,7 +42,9 @@ static void queue_kicked(struct watch *w, uint32_t events)
 	(void)events;
 	if (!q->running || q->vq.broken)
 		return;
-	stat_add(&q->stats.kicks, 1);
+	if (!q->again)
+		stat_add(&q->stats.kicks, 1);
+	q->again = false;
 	q->dev->class->queue_kick(q);
 }
 
@@ -69,6 +71,7 @@ static int queue_begin(void *arg)
 	if (err)
 		goto end_queue;
 	q->running = true;
+	q->again = false;
 	class->queue_kick(q);
 	return 0;
 end_queue:
@@ -116,6 +119,7 @@ void virtio_queue_flush(struct virtio_queue *q)
 
 void virtio_queue_again(struct virtio_queue *q)
 {
+	q->again = true;
 	irq_signal(q->kick_fd);
 }
 
@@ -372,12 +376,15 @@ static void text_add(struct text *t, const char *fmt, ...)
 static void queue_stats_json(const struct virtio_queue *q, struct text *t)
 {
 	const struct virtio_queue_stats *s = &q->stats;
+	uint64_t kicks = stat_read(&s->kicks), requests = stat_read(&s->requests);
 	size_t room;
 	char *at;
 
 	text_add(t, "%s{\"name\":\"%s\"", q->index ? "," : "", q->name);
-	text_add(t, ",\"kicks\":%" PRIu64, stat_read(&s->kicks));
-	text_add(t, ",\"requests\":%" PRIu64, stat_read(&s->requests));
+	text_add(t, ",\"kicks\":%" PRIu64, kicks);
+	text_add(t, ",\"requests\":%" PRIu64, requests);
+	/* Heads that were taken without a kick of their own. */
+	text_add(t, ",\"suppressed\":%" PRIu64, requests > kicks ? requests - kicks : 0);
 	text_add(t, ",\"batches\":%" PRIu64, stat_read(&s->batches));
 	text_add(t, ",\"interrupts\":%" PRIu64, stat_read(&s->interrupts));
 	at = text_at(t, &room);

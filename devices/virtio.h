@@ -86,6 +86,7 @@ struct virtio_queue {
 
 	/* The queue's thread, while running. */
 	bool running;
+	bool again; /* its own kick is on the way */
 	struct virtq vq;
 	struct watch kick;
 	struct virtio_queue_stats stats;

@@ -4,8 +4,8 @@
 ip -6 addr add fd09:0::2/64 dev eth0 nodad
 
 # A slow stream from the host, and a socket that holds all of a second, so that what is lost was lost by us.
-echo 4000000 >/proc/sys/net/core/rmem_max
-iperf3 -u -w 2M -b 2M -l 1000 -t 14 -R -P 4 -c 10.9.0.1 -p 5201 >/tmp/udp 2>&1 &
+echo 4000000 >/proc/sys/net/core/rmem_default
+iperf3 -u -b 2M -l 1000 -t 14 -R -P 4 -c 10.9.0.1 -p 5201 >/tmp/udp 2>&1 &
 udp=$!
 for n in 1 4 2 3 1 2 4; do
 	sleep 1

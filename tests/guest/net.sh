@@ -1,6 +1,6 @@
 #!/bin/sh
 # virtio-net with stock kernels: traffic of all kinds on 1 to 4 pairs, pairs changed under load, big frames.
-# NET_FULL=1: every combination of pairs, vCPUs and MTU.
+# NET_FULL=1: every combination of pairs and vCPUs, each kernel with the other MTU.
 . tests/guest/net-lib.sh
 tap ht0 0
 serve
@@ -16,13 +16,12 @@ traffic() {
 }
 
 if [ -n "${NET_FULL-}" ]; then
-	for k in bookworm-cloud backports-cloud; do
-		for mtu in 1500 9000; do
-			for cpus in 1 2 4; do
-				for pairs in 1 2 4; do
-					traffic $k $cpus $pairs $mtu ''
-				done
-			done
+	mtu=1500
+	for cpus in 1 2 4; do
+		for pairs in 1 2 4; do
+			traffic bookworm-cloud $cpus $pairs $mtu ''
+			mtu=$((10500 - mtu))
+			traffic backports-cloud $cpus $pairs $mtu ''
 		done
 	done
 fi
