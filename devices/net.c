@@ -333,6 +333,15 @@ static uint64_t hash_add_file_id(uint64_t h, const struct stat *st)
 	return hash_add(h, &st->st_ino, sizeof(st->st_ino));
 }
 
+/* A network namespace that is not the host's first: that one has another number with each kernel. */
+static bool own_namespace(struct stat *st)
+{
+	struct stat first;
+
+	return stat("/proc/self/ns/net", st) == 0 &&
+	       (stat("/proc/1/ns/net", &first) || first.st_ino != st->st_ino);
+}
+
 /*
  * The same for the same tap in the same network namespace of the same host, so that a guest is known
  * again by what looks at addresses; whatever may meet it on a network must come to another.  A socket
@@ -353,7 +362,7 @@ static void make_mac(uint8_t mac[ETH_ALEN], const struct tap *tap, const char *d
 	}
 	if (gethostname(text, sizeof(text)) == 0)
 		h = hash_add(h, text, strnlen(text, sizeof(text)));
-	if (tap->kernel ? stat("/proc/self/ns/net", &st) == 0 : fstat(tap->fd[0], &st) == 0)
+	if (tap->kernel ? own_namespace(&st) : fstat(tap->fd[0], &st) == 0)
 		h = hash_add_file_id(h, &st);
 	h = hash_add(h, tap->name, strlen(tap->name) + 1);
 	h = hash_add(h, dev, strlen(dev));

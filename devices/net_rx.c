@@ -36,6 +36,7 @@
 #include "devices/net_internal.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -315,6 +316,14 @@ static void rx_frame(struct net_rx *rx, size_t direct, size_t len)
 		rx_deliver(rx, (uint32_t)len);
 }
 
+/* The other end of a socket is closed: nothing will come any more. */
+static bool rx_closed(const struct net_rx *rx)
+{
+	struct pollfd p = { .fd = rx->fd };
+
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
+}
+
 /*
  * A read that brought nothing: is there to be another?  Whatever it was may have cost one frame (EFAULT,
  * EINVAL: a header the kernel cannot make) or be a message without bytes, and there will be no edge for
@@ -337,7 +346,8 @@ static bool rx_read_on(struct net_rx *rx, ssize_t n)
 	if (err != ENOMEM && ++rx->strikes < STRIKES_MAX)
 		return true;
 	rx->strikes = 0;
-	rx_wait(rx, LATE_TICK);
+	if (n < 0 || !rx_closed(rx))
+		rx_wait(rx, LATE_TICK);
 	return false;
 }
 
@@ -450,7 +460,7 @@ static uint32_t longest_packet(const struct net *net, uint64_t features)
 {
 	if (!(features >> VIRTIO_NET_F_MTU & 1))
 		return NET_RX_MAX;
-	return TAP_HDR_LEN + ETH_HLEN + 4 + net->config.mtu;
+	return TAP_HDR_LEN + ETH_HLEN + 8 + net->config.mtu; /* and two VLAN tags */
 }
 
 int net_rx_begin(struct net_rx *rx)

@@ -10,7 +10,7 @@ start=$(date +%s)
 
 # Sums of the count files, "PASSED FAILED SKIPPED" each; not of the logs beside them.
 sums() {
-	find build/results -type f ! -name '*.log' -exec cat {} + | awk '
+	find build/results -type f ! -name '*.log*' -exec cat {} + | awk '
 		NF == 3 && /^[0-9 ]+$/ { p += $1; f += $2; s += $3 }
 		END { print p + 0, f + 0, s + 0 }'
 }
@@ -36,10 +36,16 @@ suite() { # NAME COMMAND...
 
 suite build $make all
 suite kernels $make kernels
+# The test hosts' image is made beside what follows: most of that is waiting for packages.
+image=
+case " ${SUITES:-guest} " in
+*" guest "*) build/heddle check >/dev/null || { tests/testbed/testbed build >build/testbed-build.log 2>&1 & image=$!; } ;;
+esac
 suite layers $make layers
 suite docs $make docs
 suite unit $make check-unit
 suite fuse $make check-fuse
+[ -z "$image" ] || wait "$image" || cat build/testbed-build.log
 suite guest $make check-guest
 suite asan $make asan
 suite tsan $make tsan

@@ -28,11 +28,19 @@ for o in $(sed 's/\\-/-/g' heddle.1 | grep -E '^\.(TP|B|BR|IP)|^\.BI' | grep -oE
 	printf '%s\n' "$options" | grep -qx -- "$o"
 	check "$o is in heddle.1 but not in --help" $?
 done
-# Keys of device options.
+# Keys of device options, in the part of the manual that is about the option.
 for pair in net:devices/net_opts.c fs:devices/share.c; do
-	for key in $(grep -oE '\{ *(\.name = )?"[a-z]+"' "${pair#*:}" | grep -v '", [A-Z]' | grep -oE '"[a-z]+"' | tr -d '"' | sort -u); do
-		sed 's/\\-/-/g' heddle.1 | grep -qE "(^|[^a-z])$key(=|[^a-z]|\$)"
-		check "key $key of --${pair%%:*} is not in heddle.1" $?
+	option=${pair%%:*}
+	part=$(sed 's/\\-/-/g' heddle.1 | awk -v o="--$option" '/^\.BR --/ { in_it = $2 == o } in_it')
+	keys=$(grep -oE '(\.name = |\{ )"[a-z0-9_]+"' "${pair#*:}" | grep -oE '"[a-z0-9_]+"' | tr -d '"' | sort -u)
+	[ "$(printf '%s\n' "$keys" | wc -l)" -ge 5 ]
+	check "keys of --$option are found in ${pair#*:}" $?
+	for key in $keys; do
+		# What takes a value stands there as KEY=.
+		tail='([^a-z0-9_]|$)'
+		! grep -qE "\.name = \"$key\", \.kind = OPT_(UINT|STRING|SIZE|CALL)" "${pair#*:}" || tail='='
+		printf '%s\n' "$part" | grep -qE "(^|[^a-z0-9_])$key$tail"
+		check "key $key of --$option is not in its part of heddle.1" $?
 	done
 done
 for code in 122 123 124 125 126 127; do

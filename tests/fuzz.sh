@@ -2,7 +2,9 @@
 # Fuzzers.  usage: fuzz.sh replay FUZZER...	the committed corpora, under ASan and UBSan
 #	    fuzz.sh smoke FUZZER...	10 s each (SMOKE_SECONDS)
 #	    fuzz.sh run FUZZER SECONDS	new finds go to build/fuzz/FUZZER
+# replay and smoke run as many at a time as there are CPUs.
 set -u
+cd "$(dirname "$0")/.." || exit 2
 verb=$1
 shift
 passed=0 failed=0
@@ -26,17 +28,30 @@ report() { # NAME CODE LOG
 	fi
 }
 
+# each VERB FUZZER...: this script with VERB for each of them; leaves build/fuzz/FUZZER.code
+each() {
+	what=$1
+	shift
+	mkdir -p build/fuzz
+	printf '%s\n' "$@" | xargs -P "$(nproc)" -I '{}' sh -c "tests/fuzz.sh $what {}; echo \$? >build/fuzz/{}.code"
+}
+
 case $verb in
+one-replay)
+	build/x86-asan/fuzz/"$1" tests/fuzz/corpus/"${1#fuzz_}"/* >"build/fuzz/$1.replay" 2>&1
+	exit ;;
+one-smoke)
+	one "$1" "${SMOKE_SECONDS:-10}"
+	exit ;;
 replay)
+	each one-replay "$@"
 	for f in "$@"; do
-		mkdir -p build/fuzz
-		build/x86-asan/fuzz/"$f" tests/fuzz/corpus/"${f#fuzz_}"/* >"build/fuzz/$f.replay" 2>&1
-		report "replay of $f" $? "build/fuzz/$f.replay"
+		report "replay of $f" "$(cat "build/fuzz/$f.code")" "build/fuzz/$f.replay"
 	done ;;
 smoke)
+	each one-smoke "$@"
 	for f in "$@"; do
-		one "$f" "${SMOKE_SECONDS:-10}"
-		report "$f" $? "build/fuzz/$f/log"
+		report "$f" "$(cat "build/fuzz/$f.code")" "build/fuzz/$f/log"
 		sed -n 's/^stat::number_of_executed_units: */  '"$f"': runs /p' "build/fuzz/$f/log"
 	done ;;
 run)

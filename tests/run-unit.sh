@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs Check programs and adds up what they report.
+# Runs Check programs, as many at a time as there are CPUs, and adds up what they report.
 # usage: run-unit.sh SUITE PROGRAM...   Output of each program is shown when it fails.
 # Result: a line "SUITE: N passed, N failed, N skipped" and build/results/SUITE; exit 1 when any failed.
 set -u
@@ -7,9 +7,16 @@ suite=$1
 shift
 mkdir -p build/results
 passed=0 failed=0 skipped=0
+outs=$(mktemp -d)
+trap 'rm -rf "$outs"' EXIT
+export outs CK_VERBOSITY=normal UNIT_TIMEOUT="${UNIT_TIMEOUT:-300}"
+# shellcheck disable=SC2016 # expanded by the inner shell
+printf '%s\n' "$@" | xargs -P "$(nproc)" -I '{}' sh -c '
+	timeout "$UNIT_TIMEOUT" {} >"$outs/$(basename {})" 2>&1
+	echo $? >"$outs/$(basename {}).code"'
 for program in "$@"; do
-	out=$(CK_VERBOSITY=normal timeout "${UNIT_TIMEOUT:-300}" "$program" 2>&1)
-	code=$?
+	out=$(cat "$outs/$(basename "$program")")
+	code=$(cat "$outs/$(basename "$program").code")
 	# "skipped: N, why": tests that need something this machine lacks.
 	skips=$(printf '%s\n' "$out" | sed -n 's/^skipped: \([0-9]*\).*/\1/p' | awk '{ n += $1 } END { print n + 0 }')
 	skipped=$((skipped + skips))

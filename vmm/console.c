@@ -50,6 +50,9 @@ static void console_watch(struct console *c, uint8_t byte)
 {
 	c->last[c->last_len++ % CONSOLE_TAIL] = (char)byte;
 	c->word = CONSOLE_ALIVE;
+	if (c->returned && byte != '\n')
+		c->line_len = 0; /* over what was there: a progress bar */
+	c->returned = byte == '\r';
 	if (byte == '\n') {
 		console_classify(c);
 		c->line_len = 0;

@@ -39,6 +39,7 @@ struct console {
 	uint32_t last_len; /* free-running count of bytes seen */
 	char line[160];
 	unsigned line_len;
+	bool returned; /* the last byte was a carriage return */
 	enum console_word word;
 	char panic[128]; /* why the kernel panicked; "" = it has not */
 

@@ -101,6 +101,8 @@ static void machine_reset(struct machine *m)
 		virtio_status_write(m->plugged[i].device.dev, 0);
 	pci_host_reset(&m->pci);
 	serial_reset(m->serial);
+	if (console_panic(&m->console))
+		log_warn("the guest died and is booted again: %s", console_panic(&m->console));
 	console_forget(&m->console);
 	err = mem_clear(&m->vm.mem);
 	if (!err)

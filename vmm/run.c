@@ -93,7 +93,8 @@ static void silence_ready(struct watch *w, uint32_t events)
 	uint64_t count;
 
 	(void)!read(w->fd, &count, sizeof(count));
-	if (console_last_word(machine_console(r->machine)) == CONSOLE_ALIVE)
+	r->how.word = console_last_word(machine_console(r->machine));
+	if (r->how.word == CONSOLE_ALIVE)
 		return;
 	if (r->input.raw)
 		log_warn("the guest's kernel seems to have stopped: Ctrl-A x ends heddle");
@@ -103,7 +104,11 @@ static void silence_ready(struct watch *w, uint32_t events)
 
 static void on_quit(void *ctx)
 {
-	run_stop(ctx);
+	struct run *r = ctx;
+
+	r->how.quit = true;
+	r->how.word = console_last_word(machine_console(r->machine));
+	run_stop(r);
 }
 
 static size_t on_typed(void *ctx, const void *p, size_t len)

@@ -67,13 +67,13 @@ static int panicked(const struct run_end *e)
 /* The console's last word ended it, or Ctrl-A x did. */
 static int still_running(const struct run_end *e)
 {
-	switch (console_last_word(e->console)) {
+	switch (e->word) {
 	case CONSOLE_PANICKED:
 		return panicked(e);
 	case CONSOLE_HALTED:
 		return no_status(e, RUN_EXIT_NO_STATUS, "the guest halted without a status");
 	default:
-		return 0;
+		return e->quit && !e->command ? 0 : no_status(e, RUN_EXIT_NO_STATUS, "ended");
 	}
 }
 

@@ -8,15 +8,16 @@
 #include <stdbool.h>
 
 #include "guest-images/init/channel.h"
+#include "vmm/console.h"
 #include "vmm/vm.h"
-
-struct console;
 
 struct run_end {
 	struct channel_status status; /* the agent's; text printable and terminated */
 	_Atomic bool has_status;
 	int signal; /* that made us stop */
 	bool timed_out;
+	bool quit;              /* by Ctrl-A x */
+	enum console_word word; /* the console's last, when that made us stop */
 	enum vm_end end; /* VM_RUNNING: it was us */
 
 	bool command; /* there was one to run; else an init or a bare kernel had the machine */

@@ -212,7 +212,7 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 		  "initrd; alone (no command, --root, --init) it is booted as it is" },
 		{ "modules", 0, OPT_CALL, o, "DIR", "the kernel's module folder (default: found)",
 		  .fn = take_modules },
-		{ "reboot", 0, OPT_FLAG, &o->reboot, NULL, "a guest reset boots it again" },
+		{ "reboot", 0, OPT_FLAG, &o->reboot, NULL, "a guest that resets or panics is booted again" },
 		{ "verbose", 'v', OPT_FLAG, &o->verbose, NULL, "say what is done" },
 		{ "help", 'h', OPT_FLAG, &o->help, NULL, "this text" },
 		{ 0 },

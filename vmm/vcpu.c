@@ -117,17 +117,23 @@ static int vcpu_exit(struct vcpu *v)
 static void vcpu_run(struct vcpu *v)
 {
 	struct vcpu_gate *gate = &v->vm->gate;
-	int err = arch_vcpu_reset(v, gate->entry);
+	int err = arch_vcpu_reset(v, gate->entry), ret = -1;
 
 	/* Not after the end: what a processor does behind a triple fault is anybody's guess. */
 	while (!err && atomic_load(&gate->want) == GATE_RUN &&
 	       atomic_load(&v->vm->end) == VM_RUNNING) {
-		if (ioctl(v->fd, KVM_RUN, 0) == 0) {
+		ret = ioctl(v->fd, KVM_RUN, 0);
+		if (ret == 0) {
 			err = vcpu_exit(v);
 		} else if (errno != EINTR && errno != EAGAIN) {
 			err = -errno;
 			log_error("vCPU %u stopped: %s", v->index, strerror(-err));
 		}
+	}
+	/* KVM finishes a read that left it when it is entered again; not into the next guest's registers. */
+	if (ret == 0) {
+		__atomic_store_n(&v->run->immediate_exit, 1, __ATOMIC_SEQ_CST);
+		(void)ioctl(v->fd, KVM_RUN, 0);
 	}
 	if (err) {
 		arch_vcpu_dump(v);

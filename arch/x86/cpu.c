@@ -52,7 +52,6 @@
 #define PAT_RESET               0x0007040600070406ull
 
 /* MSR numbers: Intel SDM volume 4; KVM's own: asm/kvm_para.h. */
-#define MSR_TSC_ADJUST     0x03b
 #define MSR_SPEC_CTRL      0x048
 #define MSR_MISC_ENABLE    0x1a0
 #define MSR_DEBUGCTL       0x1d9
@@ -63,6 +62,7 @@
 #define MSR_MTRR_DEF_TYPE  0x2ff
 #define MSR_TSC_DEADLINE   0x6e0
 #define MSR_XSS            0xda0
+#define MSR_PERF_GLOBAL_CTRL 0x38f
 #define MSR_STAR           0xc0000081
 #define MSR_LSTAR          0xc0000082
 #define MSR_CSTAR          0xc0000083
@@ -130,7 +130,8 @@ static void give_msrs(struct vcpu *v, struct kvm_msrs *m)
  */
 static void forget_guest(struct vcpu *v)
 {
-	static const uint32_t left[] = { MSR_TSC_ADJUST, MSR_SPEC_CTRL, MSR_DEBUGCTL, MSR_XSS };
+	static const uint32_t left[] = { MSR_SPEC_CTRL,		MSR_DEBUGCTL,	      MSR_XSS,
+					 MSR_PERF_GLOBAL_CTRL, MSR_KVM_ASYNC_PF_INT };
 	union {
 		struct kvm_msrs list;
 		uint8_t room[sizeof(struct kvm_msrs) + ARRAY_SIZE(left) * sizeof(struct kvm_msr_entry)];
@@ -187,6 +188,13 @@ static int set_sregs(struct vcpu *v, const struct boot_entry *e)
 	if (err < 0)
 		return err;
 	s.apic_base = LAYOUT_LAPIC_GPA | APIC_BASE_ENABLE | (v->index == 0 ? APIC_BASE_BSP : 0);
+	/* SVM: what a nested guest had in its control registers, with the segments of its host. */
+	if (v->index != 0 && v->has_run) {
+		set_segments(&s, false);
+		s.cr0 = X86_CR0_PE | X86_CR0_ET;
+		s.cr3 = s.cr4 = s.efer = s.cr2 = s.cr8 = 0;
+		memset(s.interrupt_bitmap, 0, sizeof(s.interrupt_bitmap));
+	}
 	if (v->index == 0) {
 		bool long_mode = e->kind == BOOT_LINUX64;
 

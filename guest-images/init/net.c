@@ -201,9 +201,9 @@ static int add_default_route(int fd, unsigned index, const struct address *gw)
 
 /* --- the name server ------------------------------------------------------------------------- */
 
-static int write_resolv_conf(const char *path, const char *dns)
+static int write_resolv_conf(const char *path, int how, const char *dns)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), err = 0;
+	int fd = open(path, O_WRONLY | O_CLOEXEC | how, 0644), err = 0;
 
 	if (fd < 0)
 		return -errno;
@@ -219,34 +219,39 @@ static int write_resolv_conf(const char *path, const char *dns)
  */
 static int follow_to_run(const char *dns)
 {
-	char target[512], path[sizeof(target) + 8], *slash;
+	char target[512], *path = target, *slash;
 	ssize_t n = readlink(RESOLV_CONF, target, sizeof(target) - 1);
+	int err;
 
 	if (n <= 0)
 		return -ENOENT;
 	target[n] = '\0';
-	snprintf(path, sizeof(path), "%s%s", *target == '/' ? "" : "/etc/", target);
-	if (strncmp(path, "/run/", 5) != 0 && strncmp(path, "/etc/../run/", 12) != 0)
+	if (strncmp(path, "../run/", 7) == 0) /* from /etc */
+		path += 2;
+	if (strncmp(path, "/run/", 5) != 0 || strstr(path, "/.."))
 		return -ENOENT;
 	slash = strrchr(path, '/');
 	*slash = '\0';
-	n = make_dirs(path);
+	err = make_dirs(path);
 	*slash = '/';
-	return n ? (int)n : write_resolv_conf(path, dns);
+	return err ? err : write_resolv_conf(path, O_CREAT | O_TRUNC, dns);
 }
 
-static int set_name_server(const struct spec *s, const char *dns)
+/* more: after another one. */
+static int set_name_server(const struct spec *s, const char *dns, bool more)
 {
 	struct stat st;
 	int err;
 
+	if (more)
+		return write_resolv_conf(RESOLV_CONF, O_APPEND, dns);
 	if (stat(RESOLV_CONF, &st)) {
 		err = follow_to_run(dns);
 		if (err && s->root_mode == ROOT_OVERLAY)
-			err = write_resolv_conf(RESOLV_CONF, dns);
+			err = write_resolv_conf(RESOLV_CONF, O_CREAT | O_TRUNC, dns);
 		return err;
 	}
-	err = write_resolv_conf(OUR_RESOLV_CONF, dns);
+	err = write_resolv_conf(OUR_RESOLV_CONF, O_CREAT | O_TRUNC, dns);
 	if (!err && mount(OUR_RESOLV_CONF, RESOLV_CONF, NULL, MS_BIND, NULL))
 		err = -errno;
 	return err;
@@ -285,16 +290,19 @@ static int net_set(struct agent *a, int fd, const struct spec_net *net)
 			return agent_fail(a, -err, "route by %s", net->gw);
 	}
 	wait_running(index);
-	if (*net->dns) {
-		err = set_name_server(&a->spec, net->dns);
-		if (err)
-			return agent_fail(a, -err, "name server %s: " RESOLV_CONF, net->dns);
-	}
 	return 0;
+}
+
+static int net_set_dns(struct agent *a, const struct spec_net *net, bool more)
+{
+	int err = set_name_server(&a->spec, net->dns, more);
+
+	return err ? agent_fail(a, -err, "name server %s: " RESOLV_CONF, net->dns) : 0;
 }
 
 int net_setup(struct agent *a)
 {
+	bool named = false;
 	int fd, err = 0;
 
 	if (!a->spec.n_nets)
@@ -302,8 +310,15 @@ int net_setup(struct agent *a)
 	fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (fd < 0)
 		return agent_fail(a, errno, "rtnetlink");
-	for (unsigned i = 0; i < a->spec.n_nets && !err; i++)
-		err = net_set(a, fd, &a->spec.net[i]);
+	for (unsigned i = 0; i < a->spec.n_nets && !err; i++) {
+		const struct spec_net *net = &a->spec.net[i];
+
+		err = net_set(a, fd, net);
+		if (err || !*net->dns)
+			continue;
+		err = net_set_dns(a, net, named);
+		named = true;
+	}
 	close(fd);
 	return err;
 }

@@ -42,7 +42,8 @@ fi
 [ -n "${HEDDLE_BENCH_NETNS-}" ] || exec unshare -n env HEDDLE_BENCH_NETNS=1 "$0" "$@"
 ip link set lo up
 work=$(mktemp -d "${TMPDIR:-/tmp}/heddle-bench.XXXXXX")
-trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
+server=
+trap 'kill ${server:+$server} 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 cp "$kernel" "$work/vmlinuz"
 cp "$bench/net-initrd.cpio" "$work/initrd"
@@ -82,7 +83,7 @@ run=1
 while [ "$run" -le "$runs" ]; do
 	for pairs in 1 2; do
 		for variant in heddle qemu vhost; do
-			guest $variant $pairs | tr -d '\r' >"$work/out" 2>"$work/err" || :
+			guest $variant $pairs 2>"$work/err" | tr -d '\r' >"$work/out" || :
 			if ! grep -q '^end of cases' "$work/out"; then
 				echo "bench-net: the guest of $variant with $pairs pairs did not come to its end" >&2
 				tail -n 5 "$work/out" "$work/err" >&2

@@ -35,12 +35,7 @@ count() {
 	fi
 }
 
-# In seconds and hundredths, all threads of a process: user and system time.
-cpu_time() {
-	awk '{ t += $14 + $15 } END { print t }' /proc/"$1"/task/*/stat
-}
-
-# until SECONDS COMMAND...: wait for it to succeed
+# until_ok SECONDS COMMAND...: wait for it to succeed
 until_ok() {
 	n=$(($1 * 10))
 	shift

@@ -35,7 +35,7 @@ fi
 ip link set ht0 mtu 1500
 
 for k in ${NET_FULL:+bookworm-cloud} backports-cloud; do
-	kernel=$(kernel $k) || continue
+	kernel=$(kernel $k) || { skip "$k pairs" "no kernel (guest-images/kernels.sh $k)"; continue; }
 	run "$k pairs changed under load" 200 -k "$kernel" -c 4 -m 512M \
 		--net "tap=ht0,queues=4,ip=10.9.0.2/24" -- tests/guest/net-pairs.sh
 	count "$name"

@@ -12,13 +12,6 @@ while [ "$n" -lt "$rounds" ]; do
 	n=$((n + 1))
 done
 check "$rounds times unbound and bound under flood" test "$n" -eq "$rounds"
-for _ in 1 2 3; do
-	rmmod virtio_net && modprobe virtio_net 2>/tmp/modprobe || insmod "$(find / -xdev -name 'virtio_net.ko*' 2>/dev/null | head -n 1)" 2>/dev/null
-done
-if [ -e /sys/class/net/eth0 ]; then
-	ip link set eth0 up
-	ip addr add 10.9.0.2/24 dev eth0 2>/dev/null
-	check "and the network works" ping -q -c 3 -i 0.1 -W 2 10.9.0.1
-fi
+check "and the network works" ping -q -c 10 -i 0.2 -W 2 10.9.0.1
 check "no complaint of the kernel" no_complaint
 echo end of script

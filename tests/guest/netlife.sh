@@ -27,7 +27,7 @@ net=tap=ht0,queues=2,ip=10.9.0.2/24,mac=02:00:00:00:00:02
 
 # N-11: the driver lets go and takes again.
 flood
-run "rebind under flood" 300 -k "$kernel" -c 2 -m 512M --net $net -- tests/guest/netlife-rebind.sh "${full:+200}"
+run "rebind under flood" 900 -k "$kernel" -c 2 -m 512M --net $net -- tests/guest/netlife-rebind.sh "${full:+200}"
 calm
 count "$name"
 
@@ -82,7 +82,7 @@ count "$name"
 # N-07: nobody reads; nobody spins.
 "$H" -k "$kernel" -c 2 -m 512M --net tap=ht0,queues=2 -- sh -c 'echo up; sleep 30' >"$WORK/idle.out" 2>"$WORK/idle.err" </dev/null &
 pid=$!
-until_ok 60 grep -q up "$WORK/idle.out"
+until_ok 60 grep -q up "$WORK/idle.out" || fail "idle guest" "did not come up" "$WORK/idle.err"
 sleep 1
 ping -b -q -i 0.01 -w 5 10.9.0.255 >/dev/null 2>&1 &
 sleep 0.5
@@ -125,9 +125,9 @@ run second 20 -k "$kernel" -c 1 -m 512M --net tap=ht0,queues=2 -- true
 expect "a second user of a tap is refused" 125
 says "and told why" 'ht0.*(busy|use)' "$WORK/second.err"
 kill -KILL $pid
+wait $pid 2>/dev/null
 run again 60 -k "$kernel" -c 1 -m 512M --net tap=ht0,queues=2,ip=10.9.0.2/24 -- ping -q -c 1 -W 2 10.9.0.1
 expect "after kill -9 the tap works at once" 0
-wait $pid 2>/dev/null
 run made 60 -k "$kernel" -c 1 -m 512M --net tap=ht9 -- test -e /sys/class/net/eth0
 expect "a tap is made when there is none" 0
 if [ -e /sys/class/net/ht9 ]; then fail "a tap that heddle made is gone afterwards" "it is there"; else pass "a tap that heddle made is gone afterwards"; fi

@@ -81,10 +81,12 @@ START_TEST(a_panic_is_told_from_other_resets_by_the_console)
 	ck_assert_int_eq(code(reset, ""), 122);
 	ck_assert_int_eq(code(reset, PANIC "[2.0] reboot: Restarting system\r\n"), 122);
 	/* Someone who reads about panics, and then leaves. */
-	ck_assert_int_eq(code((struct run_end){ 0 }, PANIC END "# "), 0);
+	ck_assert_int_eq(code((struct run_end){ .quit = true }, PANIC END "# "), 0);
 	ck_assert_int_eq(code((struct run_end){ .end = VM_POWEROFF, AGENT }, PANIC END "# "), 0);
-	ck_assert_int_eq(code((struct run_end){ 0 }, PANIC END), 123);
-	ck_assert_int_eq(code((struct run_end){ 0 }, HALTED), 122);
+	ck_assert_int_eq(code((struct run_end){ .word = CONSOLE_PANICKED }, PANIC END), 123);
+	ck_assert_int_eq(code((struct run_end){ .word = CONSOLE_HALTED }, HALTED), 122);
+	/* The console that made us stop has said more since: no command of a killed guest succeeds. */
+	ck_assert_int_eq(code((struct run_end){ .command = true, AGENT }, "more"), 122);
 }
 END_TEST
 
