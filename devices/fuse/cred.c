@@ -15,8 +15,7 @@
 /*
  * What serving takes: files of any owner (the guest's kernel has checked), other users' names,
  * set-id bits, device nodes, security.capability, trusted.* names.  Not on the list, so that the
- * host's rules hold for a guest too: CAP_SYS_RESOURCE (quotas, blocks kept for the administrator)
- * and all the rest.
+ * host's rules hold for a guest too: CAP_SYS_RESOURCE (quotas) and all the rest.
  */
 #define CAPS_KEPT                                                                                \
 	(CAP_BIT(CAP_CHOWN) | CAP_BIT(CAP_DAC_OVERRIDE) | CAP_BIT(CAP_DAC_READ_SEARCH) |         \

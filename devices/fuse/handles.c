@@ -3,13 +3,12 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static void handle_unpin(struct fuse_session *s, struct handle *h)
 {
 	if (!slot_unpin(&h->slot))
 		return;
-	close(h->fd);
+	fd_close(s, h->fd);
 	dir_stream_free(s, h->dir);
 	slots_free(&s->handles, &h->slot);
 }
@@ -25,7 +24,7 @@ int handle_new(struct fuse_session *s, unsigned shard, const struct handle *as, 
 	h = (struct handle *)(void *)slots_new(&s->handles, shard);
 	pthread_mutex_unlock(lock);
 	if (!h) {
-		close(as->fd);
+		fd_close(s, as->fd);
 		dir_stream_free(s, as->dir);
 		return -ENOMEM;
 	}

@@ -24,46 +24,7 @@
 
 #define HASH_START 16
 
-/* --- descriptors ------------------------------------------------------------------------------ */
-
-struct fd_name fd_name(int fd)
-{
-	struct fd_name name;
-	char *p = name.s + sizeof(name.s);
-
-	*--p = '\0';
-	do
-		*--p = (char)('0' + fd % 10);
-	while ((fd /= 10) > 0);
-	memmove(name.s, p, (size_t)(name.s + sizeof(name.s) - p));
-	return name;
-}
-
-int fd_room(struct fuse_session *s)
-{
-	int fd;
-
-	if (!atomic_load_explicit(&s->fds_spent, memory_order_relaxed))
-		return 0;
-	fd = fcntl(s->proc_fd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
-		return -ENFILE;
-	close(fd);
-	if (fd >= s->fd_limit)
-		return -ENFILE;
-	atomic_store_explicit(&s->fds_spent, false, memory_order_relaxed);
-	return 0;
-}
-
-int fd_taken(struct fuse_session *s, int fd)
-{
-	int err = errno;
-
-	/* Numbers are given from the bottom: a high one means that little is left. */
-	if (fd >= s->fd_limit || (fd < 0 && err == EMFILE))
-		atomic_store_explicit(&s->fds_spent, true, memory_order_relaxed);
-	return fd < 0 ? -err : fd;
-}
+/* --- the file itself -------------------------------------------------------------------------- */
 
 /*
  * Some regular files block a reader (/proc/kmsg), and one that waits for ever would take the lane
@@ -116,7 +77,10 @@ int node_reopen(struct fuse_session *s, const struct node_ref *ref, int flags)
 	rc = fd_room(s);
 	if (rc < 0)
 		return rc;
-	/* To read what may not be changed must not change it, atimes included. */
+	/*
+	 * To read what may not be changed must not change it, atimes of files and directories
+	 * included.  There is no such flag for readlink(), which moves a link's.
+	 */
 	if (s->readonly)
 		flags |= O_NOATIME;
 	fd = open_again(s, ref, flags);
@@ -309,10 +273,11 @@ static struct node *node_enter(struct nodes *t, unsigned at, const struct node *
 }
 
 /* A reference on the node of as->key; as->fd becomes the node's or is closed. */
-static int node_ref_add(struct nodes *t, const struct node *as, struct entry *e)
+static int node_ref_add(struct fuse_session *s, const struct node *as, struct entry *e)
 {
 	uint64_t hash = key_hash(&as->key);
 	unsigned at = hash_shard(hash);
+	struct nodes *t = &s->nodes;
 	bool mine = false;
 	struct node *n;
 
@@ -330,7 +295,7 @@ static int node_ref_add(struct nodes *t, const struct node *as, struct entry *e)
 	}
 	pthread_mutex_unlock(&t->slots.shard[at].lock);
 	if (!mine)
-		close(as->fd);
+		fd_close(s, as->fd);
 	return n ? 0 : -ENOMEM;
 }
 
@@ -338,7 +303,7 @@ static void node_unpin(struct nodes *t, struct node *n)
 {
 	if (n == &t->root || !slot_unpin(&n->slot))
 		return;
-	close(n->fd);
+	fd_close(container_of(t, struct fuse_session, nodes), n->fd);
 	slots_free(&t->slots, &n->slot);
 }
 
@@ -351,14 +316,14 @@ static int node_of_path_fd(struct fuse_session *s, int fd, struct entry *e)
 	int rc = attr_stat(fd, "", &e->st);
 
 	if (rc < 0) {
-		close(fd);
+		fd_close(s, fd);
 		return rc;
 	}
 	as.key = key_of(&e->st);
 	as.type = e->st.stx_mode & S_IFMT;
 	as.btime = e->st.stx_btime;
 	as.domain = domain_of(&s->nodes, &as.key);
-	return node_ref_add(&s->nodes, &as, e);
+	return node_ref_add(s, &as, e);
 }
 
 int node_lookup(struct fuse_session *s, int dir_fd, const char *name, struct entry *e)

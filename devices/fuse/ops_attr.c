@@ -101,7 +101,7 @@ static int truncate_node(struct fuse_req *r, const struct node_ref *ref, off_t s
 		return fd == -ENXIO || fd == -ELOOP ? -EINVAL : fd;
 	if (ftruncate(fd, size) < 0)
 		rc = -errno;
-	close(fd);
+	fd_close(r->s, fd);
 	return rc;
 }
 

@@ -270,7 +270,7 @@ FUSE_OP(op_opendir)
 		return as.fd;
 	as.dir = dir_stream_new();
 	if (!as.dir) {
-		close(as.fd);
+		fd_close(r->s, as.fd);
 		return -ENOMEM;
 	}
 	if (r->s->cache == FUSE_CACHE_ALWAYS)

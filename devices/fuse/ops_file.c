@@ -69,7 +69,7 @@ static ssize_t reply_created(struct fuse_req *r, int fd)
 	int rc = node_of_fd(r->s, fd, &e);
 
 	if (rc < 0) {
-		close(fd);
+		fd_close(r->s, fd);
 		return rc;
 	}
 	rc = file_handle(r, fd, e.domain, &out.open);
@@ -196,27 +196,81 @@ FUSE_OP(op_fsync)
 	return req_reply_status(r, rc);
 }
 
+/* --- syncfs ----------------------------------------------------------------------------------- */
+
+struct sync_walk {
+	struct fuse_session *s;
+	uint64_t done[DOMAINS_MAX / 64]; /* bit per domain */
+	uint32_t n_done;
+	int rc; /* the first error of syncfs() */
+};
+
+/* Sync the file system of the node, unless that is done.  -errno: the node does not open. */
+static int sync_by(struct sync_walk *w, const struct node_ref *ref)
+{
+	int flags = ref->node->type == S_IFDIR ? O_RDONLY | O_DIRECTORY : O_RDONLY;
+	uint64_t domain = ref->node->domain, bit = (uint64_t)1 << domain % 64;
+	int fd;
+
+	if (domain >= DOMAINS_MAX || w->done[domain / 64] & bit)
+		return 0;
+	fd = node_reopen(w->s, ref, flags);
+	if (fd < 0)
+		return fd;
+	if (syncfs(fd) < 0 && w->rc == 0)
+		w->rc = -errno;
+	fd_close(w->s, fd);
+	w->done[domain / 64] |= bit;
+	w->n_done++;
+	return 0;
+}
+
 /*
- * The guest sees one file system and asks once.  What it wrote may be on several of the host's:
- * then all there are, since a descriptor kept on each would hold the host's mounts.  syncfs() in
- * any case, for the error.
+ * By the nodes that the guest knows, until each domain had its turn.  A node that does not open
+ * may have a neighbour that does; but not when descriptors have run out.
+ */
+static int sync_below(struct sync_walk *w)
+{
+	struct nodes *t = &w->s->nodes;
+	uint32_t n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
+	int rc = 0;
+
+	for (unsigned shard = 0; shard < SLOT_SHARDS && w->n_done < n; shard++) {
+		uint32_t made = slots_made(&t->slots, shard);
+
+		for (uint32_t i = 0; i < made && w->n_done < n && rc != -ENFILE; i++) {
+			struct slot *slot = slots_pin_index(&t->slots, i * SLOT_SHARDS + shard);
+			struct node_ref ref = { .node = (struct node *)(void *)slot };
+
+			if (!slot)
+				continue;
+			ref.fd = ref.node->fd;
+			rc = sync_by(w, &ref);
+			node_put(t, &ref);
+		}
+	}
+	return rc == -ENFILE ? rc : w->rc;
+}
+
+/*
+ * The guest sees one file system and asks once.  What it wrote may be on several of the host's, so
+ * each that this share has met is synced, and none else: sync() would wait for disks and servers
+ * that are no business of the guest's.  A descriptor kept on each would hold the host's mounts, so
+ * a node at hand is opened.  Left out are file systems of which the guest knows no file or directory
+ * any more, what it wrote there included, and those that found no place in the table.
  */
 FUSE_OP(op_syncfs)
 {
+	struct sync_walk w = { .s = r->s };
 	struct node_ref ref;
 	int rc = node_get(&r->s->nodes, r->h.nodeid, &ref);
-	int fd;
 
 	(void)body;
 	if (rc < 0)
 		return rc;
-	fd = node_reopen(r->s, &ref, ref.node->type == S_IFDIR ? O_RDONLY | O_DIRECTORY : O_RDONLY);
-	if (fd >= 0) {
-		if (atomic_load_explicit(&r->s->nodes.n_domains, memory_order_relaxed) > 1)
-			sync();
-		rc = syncfs(fd) < 0 ? -errno : 0;
-		close(fd);
-	}
+	rc = sync_by(&w, &ref);
 	node_put(&r->s->nodes, &ref);
-	return req_reply_status(r, fd < 0 ? fd : rc);
+	if (rc == 0)
+		rc = sync_below(&w);
+	return req_reply_status(r, rc);
 }

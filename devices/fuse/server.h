@@ -1,5 +1,5 @@
 /*
- * Inside of the file server: what session.c, nodes.c, handles.c and the operations share.
+ * Inside of the file server: what session.c, nodes.c, handles.c, fds.c and the operations share.
  *
  * Vocabulary.  A node is an inode the guest knows (by node id); a handle is an open file or
  * directory (by fh).  A request pins what it uses, so FORGET and RELEASE on another queue at the
@@ -105,6 +105,12 @@ int node_of_fd(struct fuse_session *s, int fd, struct entry *e);
 
 void node_forget(struct nodes *t, uint64_t id, uint64_t n);
 
+/*
+ * Open the node's file itself.  Regular files and directories only (O_DIRECTORY); never waits for
+ * one but for a lease.  fd, which ends with fd_close(), or -errno.
+ */
+int node_reopen(struct fuse_session *s, const struct node_ref *ref, int flags);
+
 /* --- handles (handles.c) ---------------------------------------------------------------------- */
 
 struct handle {
@@ -119,7 +125,7 @@ struct handle {
 /* A directory being listed (ops_dir.c). */
 void dir_stream_free(struct fuse_session *s, struct dir_stream *d);
 
-/* fd and dir are the handle's from here on, also when it fails.  0 or -errno. */
+/* fd (of fd_taken) and dir are the handle's from here on, also when it fails.  0 or -errno. */
 int handle_new(struct fuse_session *s, unsigned shard, const struct handle *as, uint64_t *fh);
 struct handle *handle_get(struct fuse_session *s, uint64_t fh, bool is_dir); /* or NULL */
 void handle_put(struct fuse_session *s, struct handle *h);
@@ -140,8 +146,9 @@ struct fuse_session {
 	uint32_t max_write;
 	uint64_t valid_s;      /* how long the guest may trust names and attributes */
 	int proc_fd;           /* /proc/self/fd: from an O_PATH descriptor to the file itself */
-	int fd_limit;          /* descriptors from here up are left to the rest of heddle */
-	atomic_bool fds_spent; /* the last one taken was above it: see fd_room() */
+	int fd_limit;          /* descriptors from here up are left to the rest: see fds.c */
+	int fd_excess_max;     /* with so many held above it, nothing begins */
+	_Atomic int fd_excess; /* held above it */
 
 	struct nodes nodes;
 	struct slots handles;
@@ -176,7 +183,9 @@ size_t req_room(const struct fuse_req *r);
 /* Reply with 0 and no body, or pass -errno on. */
 ssize_t req_reply_status(struct fuse_req *r, int rc);
 
-/* --- descriptors (nodes.c) -------------------------------------------------------------------- */
+/* --- descriptors (fds.c) ---------------------------------------------------------------------- */
+
+void fds_init(struct fuse_session *s); /* sets the limit, by that of the process */
 
 /* A name below proc_fd. */
 struct fd_name {
@@ -191,14 +200,10 @@ struct fd_name fd_name(int fd);
  */
 int fd_room(struct fuse_session *s);
 
-/* The result of a call that makes a descriptor: fd, or -errno for -1. */
+/* The result of a call that makes a descriptor: fd, counted until fd_close(), or -errno for -1. */
 int fd_taken(struct fuse_session *s, int fd);
 
-/*
- * Open the node's file itself.  Regular files and directories only (O_DIRECTORY); never waits for
- * one but for a lease.  fd or -errno.
- */
-int node_reopen(struct fuse_session *s, const struct node_ref *ref, int flags);
+void fd_close(struct fuse_session *s, int fd);
 
 /* --- attributes (attr.c) ---------------------------------------------------------------------- */
 

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "devices/fuse/server.h"
@@ -23,11 +22,6 @@
 #define MAX_WRITE_OLD     (128 * 1024) /* 32 pages: the limit of clients without FUSE_MAX_PAGES */
 #define PAGE_LEN          4096
 #define MAX_BACKGROUND    256 /* requests a client keeps in flight that nobody waits for */
-/*
- * Descriptors for the rest of heddle, and above the limit for what lanes had begun: 65 lanes are
- * the most of a share, two each.
- */
-#define FDS_LEFT_ALONE 256
 
 /* --- reading the request ---------------------------------------------------------------------- */
 
@@ -407,15 +401,6 @@ static uint64_t cache_valid_s(enum fuse_cache cache)
 	}
 }
 
-static int fd_limit(void)
-{
-	struct rlimit rl;
-
-	if (getrlimit(RLIMIT_NOFILE, &rl) < 0 || rl.rlim_cur > INT32_MAX)
-		return INT32_MAX;
-	return (int)rl.rlim_cur - (int)MIN(rl.rlim_cur / 4, FDS_LEFT_ALONE);
-}
-
 /* Everything that needs no descriptor. */
 static struct fuse_session *session_new(const struct fuse_opts *o)
 {
@@ -435,7 +420,7 @@ static struct fuse_session *session_new(const struct fuse_opts *o)
 	s->cache = o->cache;
 	s->valid_s = cache_valid_s(o->cache);
 	s->max_write = o->max_write ? MIN(o->max_write, MAX_WRITE_MAX) : MAX_WRITE_DEFAULT;
-	s->fd_limit = fd_limit();
+	fds_init(s);
 	return s;
 }
 

@@ -106,7 +106,9 @@ START_TEST(more_mounts_than_the_table_holds)
 }
 END_TEST
 
-static unsigned syncs;
+static unsigned syncs, n_synced;
+static dev_t broken; /* says EIO */
+static dev_t synced[8];
 
 /* In the place of libc's. */
 void sync(void)
@@ -114,19 +116,80 @@ void sync(void)
 	syncs++;
 }
 
-/* The guest asks once, for what it takes for one file system. */
-START_TEST(syncfs_reaches_the_mounts_below)
+int syncfs(int fd)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_uint_lt(n_synced, ARRAY_SIZE(synced));
+	synced[n_synced++] = st.st_dev;
+	errno = EIO;
+	return st.st_dev == broken ? -1 : 0;
+}
+
+static bool is_synced(const char *name)
+{
+	for (unsigned i = 0; i < n_synced; i++)
+		if (synced[i] == host_stat(&c, name).st_dev)
+			return true;
+	return false;
+}
+
+static void sync_all(unsigned expected)
 {
 	struct fuse_syncfs_in in = { 0 };
 
+	n_synced = 0;
 	ck_assert_int_eq(CALL(&c, FUSE_SYNCFS, FUSE_ROOT_ID, in, NULL), 0);
+	ck_assert_uint_eq(n_synced, expected);
 	ck_assert_uint_eq(syncs, 0);
+	ck_assert(is_synced(""));
+}
+
+/* The guest asks once, for what it takes for one file system; other disks are not its business. */
+START_TEST(syncfs_reaches_the_mounts_below)
+{
+	static const char *const broken_name[] = { "", "m0", "m1" };
+	unsigned before = count_fds();
+	uint64_t dir, link_node;
+
+	sync_all(1);
 	mount_at(0);
-	(void)ino_below(0);
-	ck_assert_int_eq(CALL(&c, FUSE_SYNCFS, FUSE_ROOT_ID, in, NULL), 0);
-	ck_assert_uint_eq(syncs, 1);
+	mount_at(1);
+	mount_at(2);
+	sync_all(1); /* not known to the guest */
+	ck_assert_int_eq(symlink("f", host(&c, "m0/link")), 0);
+	dir = lookup(&c, FUSE_ROOT_ID, "m0", NULL);
+	link_node = lookup(&c, dir, "link", NULL);
+	ck_assert_uint_ne(link_node, 0);
+	ck_assert_uint_ne(lookup(&c, dir, "f", NULL), 0);
+	sync_all(2);
+	ck_assert(is_synced("m0"));
+	dir = lookup(&c, FUSE_ROOT_ID, "m1", NULL);
+	ck_assert_uint_ne(lookup(&c, dir, "f", NULL), 0);
+	forget(&c, dir, 1); /* any file will do */
+	sync_all(3);
+	ck_assert(is_synced("m0") && is_synced("m1") && !is_synced("m2"));
+	(void)ino_below(2);
+	sync_all(3); /* forgotten again */
+	/* An error is told, and keeps nobody from being synced. */
+	for (unsigned i = 0; i < ARRAY_SIZE(broken_name); i++) {
+		struct fuse_syncfs_in in = { 0 };
+
+		broken = host_stat(&c, broken_name[i]).st_dev;
+		n_synced = 0;
+		ck_assert_int_eq(CALL(&c, FUSE_SYNCFS, FUSE_ROOT_ID, in, NULL), -EIO);
+		ck_assert_uint_eq(n_synced, 3);
+	}
+	/* Nothing is kept. */
 	fuse_session_reset(c.s);
-	ck_assert_int_eq(umount(host(&c, "m0")), 0);
+	ck_assert_uint_eq(count_fds(), before);
+	for (unsigned i = 0; i < 3; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "m%u", i);
+		ck_assert_int_eq(umount(host(&c, name)), 0);
+	}
 }
 END_TEST
 

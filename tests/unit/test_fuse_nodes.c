@@ -219,79 +219,6 @@ START_TEST(deleted_file_keeps_its_node)
 }
 END_TEST
 
-START_TEST(descriptors_run_out)
-{
-	struct rlimit rl = { .rlim_cur = 128, .rlim_max = 128 };
-	unsigned made = 0;
-	uint64_t node[128];
-	int rc = 0;
-
-	client_stop(&c);
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &rl), 0);
-	setup();
-	for (unsigned i = 0; i < 128 && rc == 0; i++) {
-		char name[16];
-
-		snprintf(name, sizeof(name), "f%u", i);
-		host_write(&c, name, "x", 1); /* works all the time: some descriptors are left */
-		node[made] = lookup(&c, FUSE_ROOT_ID, name, &rc);
-		made += rc == 0;
-	}
-	ck_assert_int_eq(rc, -ENFILE);
-	ck_assert_uint_gt(made, 50);
-	while (made > 0)
-		forget(&c, node[--made], 1);
-	ck_assert_uint_ne(lookup(&c, FUSE_ROOT_ID, "f0", NULL), 0);
-}
-END_TEST
-
-static void check_makers_refuse(uint64_t node)
-{
-	struct fuse_create_in file_in = { .flags = O_RDWR, .mode = S_IFREG | 0644 };
-	struct fuse_mknod_in nod_in = { .mode = S_IFREG | 0644 };
-	struct fuse_mkdir_in dir_in = { .mode = 0755 };
-	struct fuse_setattr_in cut_in = { .valid = FATTR_SIZE };
-	uint64_t fh;
-
-	ck_assert_int_eq(open_node(&c, FUSE_OPEN, node, O_WRONLY | O_TRUNC, &fh), -ENFILE);
-	ck_assert_int_eq(CALL(&c, FUSE_SETATTR, node, cut_in, NULL), -ENFILE);
-	ck_assert_int_eq(CALL(&c, FUSE_CREATE, FUSE_ROOT_ID, file_in, "new"), -ENFILE);
-	ck_assert_int_eq(CALL(&c, FUSE_TMPFILE, FUSE_ROOT_ID, file_in, "/"), -ENFILE);
-	ck_assert_int_eq(CALL(&c, FUSE_MKNOD, FUSE_ROOT_ID, nod_in, "new"), -ENFILE);
-	ck_assert_int_eq(CALL(&c, FUSE_MKDIR, FUSE_ROOT_ID, dir_in, "new"), -ENFILE);
-	begin(&c, FUSE_SYMLINK, FUSE_ROOT_ID);
-	put_str(&c, "new");
-	put_str(&c, "target");
-	ck_assert_int_eq(finish(&c), -ENFILE);
-	ck_assert_int_eq(host_stat(&c, "f").st_size, 7);
-	ck_assert_int_eq(access(host(&c, "new"), F_OK), -1);
-}
-
-/* What is refused has not been done. */
-START_TEST(no_descriptor_no_effect)
-{
-	struct rlimit rl = { .rlim_cur = 128, .rlim_max = 128 };
-	uint64_t node, new_node, fh[128];
-	int n = 0;
-
-	client_stop(&c);
-	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &rl), 0);
-	setup();
-	host_write(&c, "f", "content", 7);
-	node = lookup(&c, FUSE_ROOT_ID, "f", NULL);
-	while (open_node(&c, FUSE_OPEN, node, O_RDONLY, &fh[n]) == 0)
-		n++;
-	ck_assert_int_gt(n, 50);
-	check_makers_refuse(node);
-	check_makers_refuse(node);
-	/* One that is given back is there for the next; what begins with one may end with two. */
-	ck_assert_int_eq(release(&c, FUSE_RELEASE, fh[--n]), 0);
-	ck_assert_int_eq(release(&c, FUSE_RELEASE, fh[--n]), 0);
-	ck_assert_int_eq(create(&c, FUSE_ROOT_ID, "made", O_RDWR, 0644, &new_node, &fh[n]), 0);
-	check_makers_refuse(node);
-}
-END_TEST
-
 /* --- inode numbers ---------------------------------------------------------------------------- */
 
 START_TEST(numbers_of_domains_differ)
@@ -415,8 +342,6 @@ static Suite *suite(void)
 	tcase_add_test(t, forged_ids);
 	tcase_add_test(t, many_nodes);
 	tcase_add_test(t, deleted_file_keeps_its_node);
-	tcase_add_test(t, descriptors_run_out);
-	tcase_add_test(t, no_descriptor_no_effect);
 	tcase_add_test(t, numbers_of_domains_differ);
 	tcase_add_test(t, queues_race);
 	suite_add_tcase(s, t);
