@@ -11,7 +11,7 @@ traffic() {
 	ip link set ht0 mtu "$4"
 	run "$1 $2 vCPUs $3 pairs MTU $4$5" 200 -k "$kernel" -c "$2" -m 512M \
 		--net "tap=ht0,queues=$3,mtu=$4,ip=10.9.0.2/24,gw=10.9.0.1$5" -- \
-		tests/guest/net-traffic.sh "$3" "$4"
+		tests/guest/net-traffic.sh "$3" "$4" "${NET_FULL-}"
 	count "$name"
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # In the guest: netlife-rebind.sh [ROUNDS]
 . tests/guest/net-guest.sh
-rounds=${1:-10}
+rounds=${1:-6}
 dev=$(basename "$(readlink /sys/class/net/eth0/device)")
 drv=/sys/bus/virtio/drivers/virtio_net
 n=0

@@ -5,7 +5,7 @@
 k=backports-cloud
 kernel=$(kernel $k) || { skip "network life" "no kernel (guest-images/kernels.sh $k)"; finish guest-netlife; exit; }
 full=${NET_FULL:+yes}
-boots=3
+boots=2
 [ -z "$full" ] || boots=50
 tap ht0 0
 serve
@@ -101,7 +101,7 @@ kill -TERM $pid
 wait $pid
 
 # N-12: eight pairs, one vCPU, ended at many moments.
-for delay in 0.3 1 1.8 3; do
+for delay in 0.3 1.2 3; do
 	"$H" -k "$kernel" -c 1 -m 512M --net tap=ht0,queues=8,ip=10.9.0.2/24 -- sleep 60 >"$WORK/stop.out" 2>&1 </dev/null &
 	pid=$!
 	sleep $delay
