@@ -46,5 +46,5 @@ bad_sums() {
 }
 
 no_complaint() {
-	! dmesg | grep -vE 'NMI watchdog: (Perf|Enabled)' | grep -E '[Ww]atchdog|virtio.*([Ee]rror|[Ff]ail|not a head)|hung|Call Trace|BUG:'
+	! dmesg | grep -E 'NETDEV WATCHDOG|soft lockup|virtio.*([Ee]rror|[Ff]ail|not a head)|hung|Call Trace|BUG:'
 }
