@@ -88,6 +88,7 @@ static void check_spec(const struct initramfs *i)
 	free(a.spec.arg);
 	free(a.spec.env);
 	free(a.spec.mount);
+	free(a.spec.net);
 	free(copy);
 }
 
