@@ -225,5 +225,5 @@ help:
 	@echo 'testbed         CMD="..." runs a command in the test host'
 	@echo 'setup kernels install dist clean'
 
--include $(OBJ:.o=.d) $(wildcard $(B)/tests/unit/*.d)
+-include $(OBJ:.o=.d) $(wildcard $(B)/tests/unit/*.d $(B)/tests/fuzz/*.d $(B)/tests/guest/*.d)
 .SECONDARY:
