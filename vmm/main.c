@@ -2,6 +2,7 @@
  * heddle: argv -> subcommand -> exit code.  The only caller of exit().
  */
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -63,8 +64,17 @@ static void open_standard_streams(void)
 		close(fd);
 }
 
+/* Our threads allocate at their start and hardly after: a heap for each would only cost memory. */
+static void share_one_heap(void)
+{
+#ifdef M_ARENA_MAX
+	(void)mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
 int main(int argc, char **argv)
 {
+	share_one_heap();
 	open_standard_streams();
 	raise_file_limit();
 	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(subcommands); i++)
