@@ -217,7 +217,7 @@ help:
 	@echo 'check-unit asan tsan     unit tests; under ASan and UBSan; under TSan'
 	@echo 'check-fuse      the file server behind /dev/fuse'
 	@echo 'check-guest     stock kernels (GUEST="$(GUEST)" KERNELS="...")'
-	@echo 'fuzz-smoke fuzz          10 s of each fuzzer; TARGET=fuzz_kernel SECONDS=600'
+	@echo 'fuzz-smoke fuzz          5 s of each fuzzer; TARGET=fuzz_kernel SECONDS=600'
 	@echo 'tidy layers docs musl    clang-tidy, include rules, manual = help = README, musl'
 	@echo 'bench-start     start-up time, beside a bare program and QEMU'
 	@echo 'bench-ring      network device, beside a bare loop on the same tap; no VM'

@@ -49,7 +49,7 @@ suite fuse $make check-fuse
 suite guest $make check-guest
 suite asan $make asan
 suite tsan $make tsan
-suite clang $make CONFIG=clang build/x86-clang/heddle unit
+suite clang $make CONFIG=clang build/x86-clang/heddle build/x86-clang/libheddle.a
 suite musl $make musl
 suite fuzz $make fuzz-smoke
 suite tidy $make tidy

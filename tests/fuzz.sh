@@ -1,6 +1,6 @@
 #!/bin/sh
 # Fuzzers.  usage: fuzz.sh replay FUZZER...	the committed corpora, under ASan and UBSan
-#	    fuzz.sh smoke FUZZER...	10 s each (SMOKE_SECONDS)
+#	    fuzz.sh smoke FUZZER...	5 s each (SMOKE_SECONDS)
 #	    fuzz.sh run FUZZER SECONDS	new finds go to build/fuzz/FUZZER
 # replay and smoke run as many at a time as there are CPUs.
 set -u
@@ -41,7 +41,7 @@ one-replay)
 	build/x86-asan/fuzz/"$1" tests/fuzz/corpus/"${1#fuzz_}"/* >"build/fuzz/$1.replay" 2>&1
 	exit ;;
 one-smoke)
-	one "$1" "${SMOKE_SECONDS:-10}"
+	one "$1" "${SMOKE_SECONDS:-5}"
 	exit ;;
 replay)
 	each one-replay "$@"
