@@ -30,7 +30,7 @@ if [ -n "${NET_FULL-}" ]; then
 	traffic backports-cloud 2 2 1500 ,iothreads=1,offload=-mrg,ring=1024
 else
 	traffic bookworm-cloud 2 2 1500 ''
-	traffic backports-cloud 4 4 9000 ,split
+	traffic backports-cloud 1 4 9000 ,split
 fi
 ip link set ht0 mtu 1500
 
