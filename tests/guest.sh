@@ -1,5 +1,6 @@
 #!/bin/sh
-# Guest suites, two at a time: on this machine when its KVM runs stock kernels, else each in a test host.
+# Guest suites: on this machine, one after another, when its KVM runs stock kernels (some look at the clock);
+# else two at a time, each in a test host with a CPU of its own.
 # usage: guest.sh SUITE...
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -25,16 +26,18 @@ fi
 if build/heddle check >/dev/null; then
 	echo "guests run on this machine's KVM"
 	export WHERE=here
+	lanes=1
 else
 	echo "this machine's KVM cannot run stock kernels (build/heddle check): guests run in test hosts"
 	tests/testbed/testbed build || exit 1
 	export WHERE=testbed
+	lanes=2
 fi
 mkdir -p build/results
 for suite in "$@"; do
 	rm -f "build/results/guest-$suite"
 	echo "$suite"
-done | xargs -r -P "${LANES:-2}" --process-slot-var=TESTBED -I '{}' tests/guest.sh --suite '{}'
+done | xargs -r -P "${LANES:-$lanes}" --process-slot-var=TESTBED -I '{}' tests/guest.sh --suite '{}'
 bad=0
 for suite in "$@"; do
 	cat "build/results/guest-$suite.log"

@@ -188,15 +188,12 @@ static int set_sregs(struct vcpu *v, const struct boot_entry *e)
 	if (err < 0)
 		return err;
 	s.apic_base = LAYOUT_LAPIC_GPA | APIC_BASE_ENABLE | (v->index == 0 ? APIC_BASE_BSP : 0);
-	/* SVM: what a nested guest had in its control registers, with the segments of its host. */
-	if (v->index != 0 && v->has_run) {
-		set_segments(&s, false);
-		s.cr0 = X86_CR0_PE | X86_CR0_ET;
-		s.cr3 = s.cr4 = s.efer = s.cr2 = s.cr8 = 0;
-		memset(s.interrupt_bitmap, 0, sizeof(s.interrupt_bitmap));
-	}
-	if (v->index == 0) {
-		bool long_mode = e->kind == BOOT_LINUX64;
+	/*
+	 * Others wait for INIT, which sets all of it.  Yet what one has that has run may be refused:
+	 * under SVM the control registers of a nested guest with the segments of its host.
+	 */
+	if (v->index == 0 || v->has_run) {
+		bool long_mode = v->index == 0 && e->kind == BOOT_LINUX64;
 
 		set_segments(&s, long_mode);
 		s.cr0 = X86_CR0_PE | X86_CR0_ET | (long_mode ? X86_CR0_PG : 0);

@@ -42,13 +42,22 @@ static void write_json(FILE *f, const struct bench_row *row, size_t n)
 	fprintf(f, "]\n");
 }
 
+/* What was not measured meets no aim, though a ratio of 0 is below any. */
+static bool meets(const struct bench_row *r)
+{
+	bool by_ratio = strcmp(r->aim_of, "ratio") == 0;
+	double value = by_ratio ? ratio(r) : r->heddle;
+
+	if (r->runs == 0 || (by_ratio && value <= 0))
+		return false;
+	return r->at_least ? value >= r->aim : value <= r->aim;
+}
+
 static void write_aim(FILE *f, const struct bench_row *r)
 {
-	double value = r->aim_of && strcmp(r->aim_of, "ratio") == 0 ? ratio(r) : r->heddle;
-
 	if (r->aim > 0 || r->none)
 		fprintf(f, "%s %s %.10g: %s", r->aim_of, r->at_least ? ">=" : "<=", r->aim,
-			(r->at_least ? value >= r->aim : value <= r->aim) ? "met" : "missed");
+			meets(r) ? "met" : "missed");
 }
 
 static void write_table(FILE *f, const char *title, const struct bench_row *row, size_t n)

@@ -180,6 +180,10 @@ static void read_rows(const char *path)
 		r->aim_of = strdup(aim_of);
 		r->none = aim == 0;
 	}
+	if (!feof(f)) {
+		fprintf(stderr, "%s: a row is not complete\n", path);
+		exit(1);
+	}
 	fclose(f);
 }
 
