@@ -67,6 +67,7 @@ struct fs {
 	const struct fs_server *ops;
 	void *server;
 	struct fs_queue *fq; /* n_queues */
+	unsigned n_lanes;    /* threads that serve queues; helpers follow them */
 };
 
 static struct fs *fs_of(struct virtio_dev *d)
@@ -152,10 +153,13 @@ static void serve(struct fs_queue *fq, const struct chain *c)
 	r->in_len = c->in_len;
 	set_cursors(r, fq->scratch, &in, &out);
 	len = fs->ops->serve(fs->server, fq->worker, r, &in, &out);
-	if (len == FS_LATER)
-		request_keep(r);
-	else
+	if (len != FS_LATER) {
 		request_finish(r, len);
+		return;
+	}
+	request_keep(r);
+	if (fs->ops->kept)
+		fs->ops->kept(fs->server, fq->worker, r);
 }
 
 /* 1 = served one, 0 = ring empty, -1 = the queue is out of order. */
@@ -202,7 +206,10 @@ static void fs_queue_kick(struct virtio_queue *q)
 int fs_thread_start(struct iothread *t)
 {
 	struct fs *fs = fs_of(t->ctx);
+	unsigned i = (unsigned)(t - fs->dev.thread);
 
+	if (i >= fs->n_lanes)
+		return fs->ops->helper_start(fs->server, i - fs->n_lanes, &t->loop);
 	return fs->ops->thread_start ? fs->ops->thread_start(fs->server) : 0;
 }
 
@@ -294,7 +301,8 @@ static int init_queues(struct fs *fs, const struct fs_opts *o)
 	int err = 0;
 
 	fs->dev.n_queues = n;
-	fs->dev.n_threads = o->one_thread ? 1 : n;
+	fs->n_lanes = o->one_thread ? 1 : n;
+	fs->dev.n_threads = fs->n_lanes + o->helpers;
 	fs->dev.queue = calloc(n, sizeof(*fs->dev.queue));
 	fs->dev.thread = calloc(fs->dev.n_threads, sizeof(*fs->dev.thread));
 	fs->fq = calloc(n, sizeof(*fs->fq));
@@ -302,6 +310,9 @@ static int init_queues(struct fs *fs, const struct fs_opts *o)
 		return -ENOMEM;
 	for (unsigned i = 0; i < n && !err; i++)
 		err = init_queue(fs, o, i);
+	for (unsigned i = 0; i < o->helpers; i++)
+		snprintf(fs->dev.thread[fs->n_lanes + i].name, IOTHREAD_NAME_MAX, "%.7s-help%u",
+			 o->name, (uint8_t)i);
 	return err;
 }
 
@@ -310,6 +321,7 @@ static bool opts_valid(const struct fs_opts *o)
 	size_t tag_len = strlen(o->tag);
 
 	return o->queues >= 1 && o->queues <= FS_QUEUES_MAX && tag_len >= 1 &&
+	       (o->helpers == 0 || o->ops->helper_start) &&
 	       tag_len <= sizeof(((struct virtio_fs_config *)NULL)->tag) &&
 	       (o->ring == 0 || (o->ring >= FS_RING_MIN && o->ring <= VIRTQ_SIZE_MAX &&
 				 (o->ring & (o->ring - 1)) == 0));

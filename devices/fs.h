@@ -23,6 +23,8 @@ struct fs_server {
 	/* Once on each new I/O thread, before it parks: credentials, cwd, umask.  0 or -errno.
 	 * NULL ok. */
 	int (*thread_start)(void *server);
+	/* The same on a helper thread i of fs_opts.helpers, which then runs loop.  NULL: no helpers. */
+	int (*helper_start)(void *server, unsigned i, struct loop *loop);
 	/*
 	 * Serve one request: read it from in, write the reply (fuse_out_header first) to out.
 	 * Returns the reply's length, 0 for a request without reply (FORGET), FS_LATER when the
@@ -31,6 +33,9 @@ struct fs_server {
 	 */
 	ssize_t (*serve)(void *server, void *worker, struct fs_request *r, struct cursor *in,
 			 struct cursor *out);
+	/* After FS_LATER: r has memory of its own from here on, and other threads may read and write
+	 * what its cursors name.  NULL ok. */
+	void (*kept)(void *server, void *worker, struct fs_request *r);
 	/* On the queue's thread when the device starts; loop is the thread's.  NULL worker is
 	 * allowed. */
 	int (*worker_begin)(void *server, void *worker, struct loop *loop);
@@ -46,7 +51,7 @@ struct fs_server {
 
 /* Complete a kept request.  On the thread that served it.  len as serve would have returned. */
 void fs_complete(struct fs_request *r, ssize_t len);
-/* Cursors of a kept request, as they stood when serve was called.  After serve has returned
+/* Any thread: cursors of a kept request, as they stood when serve was called.  After serve has returned
  * FS_LATER the cursors it was given are void: their segments have moved here. */
 void fs_request_cursors(const struct fs_request *r, struct cursor *in, struct cursor *out);
 
@@ -56,6 +61,7 @@ struct fs_opts {
 	unsigned queues;        /* request queues, 1..64 */
 	uint16_t ring;          /* 0 = 1024 */
 	bool one_thread;        /* all queues on one I/O thread */
+	unsigned helpers;       /* threads of the server's own use */
 	const struct fs_server *ops;
 	void *server;           /* not owned */
 	void **workers;         /* queues + 1 entries, [0] = hiprio; not owned */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "devices/fs.h"
+#include "devices/fuse/fs_server.h"
 #include "devices/fuse/session.h"
 #include "vmm/base.h"
 #include "vmm/log.h"
@@ -17,9 +18,13 @@
 #define QUEUES_MAX         64
 #define TAG_MAX            36 /* virtio 1.2, "File System Device", config layout */
 
+/* Each may wait for a disk: what a share has there at a time when nothing is in the page cache. */
+#define HELPERS_DEFAULT 4
+#define HELPERS_MAX     64
+
 struct share_opts {
 	const char *tag, *path;
-	unsigned queues, ring;
+	unsigned queues, ring, helpers;
 	bool readonly;
 	int cache;
 };
@@ -33,12 +38,14 @@ static int share_parse(char *spec, const struct device_env *env, struct share_op
 		{ .name = "ro", .kind = OPT_FLAG, .dst = &o->readonly },
 		{ .name = "queues", .kind = OPT_UINT, .dst = &o->queues, .min = 1, .max = QUEUES_MAX },
 		{ .name = "ring", .kind = OPT_UINT, .dst = &o->ring, .min = 16, .max = VIRTQ_SIZE_MAX },
+		{ .name = "helpers", .kind = OPT_UINT, .dst = &o->helpers, .min = 1, .max = HELPERS_MAX },
 		{ .name = "cache", .kind = OPT_ENUM, .dst = &o->cache, .names = cache_names },
 		{ 0 },
 	};
 	int err;
 
-	*o = (struct share_opts){ .queues = MIN(env->n_vcpus, QUEUES_DEFAULT_MAX), .ring = 1024 };
+	*o = (struct share_opts){ .queues = MIN(env->n_vcpus, QUEUES_DEFAULT_MAX), .ring = 1024,
+				  .helpers = HELPERS_DEFAULT };
 	err = opt_parse_list(table, "--fs", spec);
 	if (err)
 		return err;
@@ -58,23 +65,59 @@ static int share_parse(char *spec, const struct device_env *env, struct share_op
 	return 0;
 }
 
+struct share {
+	struct fuse_session *session;
+	struct fuse_lanes *lanes;
+};
+
 static void share_destroy(void *backing)
 {
-	fuse_session_destroy(backing);
+	struct share *share = backing;
+
+	fuse_lanes_destroy(share->lanes);
+	fuse_session_destroy(share->session);
+	free(share);
 }
 
-static int share_session(const struct share_opts *o, struct fuse_session **session)
+static int share_open(const struct share_opts *o, struct share *share)
 {
 	const struct fuse_opts fuse = {
 		.path = o->path,
 		.readonly = o->readonly,
 		.cache = (enum fuse_cache)o->cache,
 		.workers = o->queues + 1,
+		.helpers = o->helpers,
 	};
-	int err = fuse_session_create(&fuse, session);
+	int err = fuse_session_create(&fuse, &share->session);
 
+	if (!err)
+		err = fuse_lanes_create(share->session, o->queues + 1, &share->lanes);
 	if (err)
 		log_error("cannot share %s: %s", o->path, strerror(-err));
+	return err;
+}
+
+static int share_device(const struct share_opts *o, const struct device_env *env,
+			const struct share *share, struct virtio_dev **dev)
+{
+	void *workers[QUEUES_MAX + 1];
+	const struct fs_opts fs = {
+		.name = env->name,
+		.tag = o->tag,
+		.queues = o->queues,
+		.ring = (uint16_t)o->ring,
+		.helpers = o->helpers,
+		.ops = &fuse_fs_server,
+		.server = share->session,
+		.workers = workers,
+	};
+	int err;
+
+	for (unsigned i = 0; i <= o->queues; i++)
+		workers[i] = fuse_lane(share->lanes, i);
+	err = fs_create(&fs, env->mem, dev);
+	if (err)
+		log_error("no memory for the share %s", o->path);
 	return err;
 }
 
@@ -82,33 +125,22 @@ _Static_assert(sizeof("tag ") + TAG_MAX <= sizeof(((struct device *)NULL)->id), 
 
 int share_create(char *spec, const struct device_env *env, struct device *out)
 {
-	void *workers[QUEUES_MAX + 1];
-	struct fuse_session *session;
 	struct share_opts o;
+	struct share *share;
 	int err = share_parse(spec, env, &o);
 
-	if (!err)
-		err = share_session(&o, &session);
 	if (err)
 		return err;
-	for (unsigned i = 0; i <= o.queues; i++)
-		workers[i] = fuse_session_worker(session, i);
-	const struct fs_opts fs = {
-		.name = env->name,
-		.tag = o.tag,
-		.queues = o.queues,
-		.ring = (uint16_t)o.ring,
-		.ops = &fuse_fs_server,
-		.server = session,
-		.workers = workers,
-	};
-	*out = (struct device){ .backing = session, .destroy = share_destroy,
+	share = calloc(1, sizeof(*share));
+	if (!share)
+		return -ENOMEM;
+	*out = (struct device){ .backing = share, .destroy = share_destroy,
 				.thread_start = fs_thread_start };
 	snprintf(out->id, sizeof(out->id), "tag %s", o.tag);
-	err = fs_create(&fs, env->mem, &out->dev);
-	if (err) {
-		log_error("no memory for the share %s", o.path);
-		fuse_session_destroy(session);
-	}
+	err = share_open(&o, share);
+	if (!err)
+		err = share_device(&o, env, share, &out->dev);
+	if (err)
+		share_destroy(share);
 	return err;
 }

@@ -189,7 +189,7 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 		{ "mount", 0, OPT_CALL, o, "DIR:PATH[,ro|rw]", "share host DIR at PATH of the guest",
 		  .fn = take_mount },
 		{ "fs", 0, OPT_CALL, o, "tag=T,path=DIR[,...]",
-		  "raw virtio-fs device: ro, queues=N, ring=N, cache=auto|none|always", .fn = take_fs },
+		  "raw virtio-fs device: ro, queues=N, ring=N, helpers=N, cache=auto|none|always", .fn = take_fs },
 		{ "net", 0, OPT_CALL, o, "tap=NAME[,...]",
 		  "virtio-net device: queues=N, ip=ADDR/LEN, gw=, dns=, mac=, mtu=, ...",
 		  .fn = take_net },

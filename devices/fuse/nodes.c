@@ -125,25 +125,59 @@ static unsigned hash_shard(uint64_t hash)
 	return (unsigned)(hash % SLOT_SHARDS);
 }
 
-/* The domain of k, entered when new; when the table is full, a number made of k (see attr.c). */
-static uint64_t domain_of(struct nodes *t, const struct node_key *k)
+static void domain_set_kind(struct nodes *t, uint32_t i, enum host_kind kind)
+{
+	t->kind[i] = (uint8_t)kind;
+	if (kind == HOST_REMOTE)
+		atomic_store_explicit(&t->has_remote, true, memory_order_relaxed);
+}
+
+/* The number of k's domain, or that of the first free place.  Under the lock. */
+static uint32_t domain_find(const struct nodes *t, const struct node_key *k)
+{
+	uint32_t i, n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
+
+	for (i = 1; i < n; i++)
+		if (same_domain(k, &t->domain[i]))
+			break;
+	return i;
+}
+
+static uint32_t domain_enter(struct nodes *t, const struct node_key *k, enum host_kind kind)
+{
+	uint32_t i, n;
+
+	pthread_mutex_lock(&t->domain_lock);
+	i = domain_find(t, k);
+	n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
+	if (i == n && n < DOMAINS_MAX) {
+		t->domain[i] = (struct node_key){ .dev = k->dev, .mnt = k->mnt };
+		domain_set_kind(t, i, kind);
+		atomic_store_explicit(&t->n_domains, n + 1, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&t->domain_lock);
+	return i;
+}
+
+/*
+ * The domain of k, whose file fd is, entered when new; when the table is full, a number made of k
+ * (see attr.c).
+ */
+static uint64_t domain_of(struct nodes *t, const struct node_key *k, int fd)
 {
 	const struct node_key mount = { .dev = k->dev, .mnt = k->mnt };
-	uint32_t i, n;
+	bool is_new;
+	uint32_t i;
 
 	/* Most files are here, and the root's key is fixed: no lock. */
 	if (same_domain(k, &t->root.key))
 		return 0;
 	pthread_mutex_lock(&t->domain_lock);
-	n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
-	for (i = 1; i < n; i++)
-		if (same_domain(k, &t->domain[i]))
-			break;
-	if (i == n && n < DOMAINS_MAX) {
-		t->domain[i] = mount;
-		atomic_store_explicit(&t->n_domains, n + 1, memory_order_relaxed);
-	}
+	i = domain_find(t, k);
+	is_new = i == atomic_load_explicit(&t->n_domains, memory_order_relaxed);
 	pthread_mutex_unlock(&t->domain_lock);
+	if (is_new && i < DOMAINS_MAX)
+		i = domain_enter(t, k, host_kind(fd));
 	return i < DOMAINS_MAX ? i : key_hash(&mount) | (uint64_t)1 << 63;
 }
 
@@ -322,7 +356,7 @@ static int node_of_path_fd(struct fuse_session *s, int fd, struct entry *e)
 	as.key = key_of(&e->st);
 	as.type = e->st.stx_mode & S_IFMT;
 	as.btime = e->st.stx_btime;
-	as.domain = domain_of(&s->nodes, &as.key);
+	as.domain = domain_of(&s->nodes, &as.key, fd);
 	return node_ref_add(s, &as, e);
 }
 
@@ -364,6 +398,19 @@ int node_get(struct nodes *t, uint64_t id, struct node_ref *ref)
 		return -ESTALE;
 	ref->fd = ref->node->fd;
 	return 0;
+}
+
+bool node_is_remote(struct nodes *t, uint64_t id)
+{
+	struct node_ref ref;
+	bool remote;
+
+	if (!atomic_load_explicit(&t->has_remote, memory_order_relaxed) ||
+	    node_get(t, id, &ref) < 0)
+		return false;
+	remote = nodes_kind(t, ref.node->domain) == HOST_REMOTE;
+	node_put(t, &ref);
+	return remote;
 }
 
 void node_put(struct nodes *t, struct node_ref *ref)
@@ -445,6 +492,7 @@ int nodes_init(struct nodes *t, int root_fd)
 	}
 	pthread_mutex_init(&t->domain_lock, NULL);
 	t->root.key = key_of(&st);
+	domain_set_kind(t, 0, host_kind(root_fd));
 	atomic_store(&t->n_domains, 1);
 	return 0;
 }

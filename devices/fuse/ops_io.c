@@ -2,7 +2,8 @@
  * Operations on the bytes of files: READ, WRITE, LSEEK, FALLOCATE, COPY_FILE_RANGE.
  *
  * READ and WRITE move data between the host's page cache and the guest's buffers in one copy, take
- * no lock and allocate nothing.
+ * no lock and allocate nothing.  A lane reads what is in the page cache; what has to come from a disk
+ * first, and what must reach one before the answer, is for the helpers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,9 +18,25 @@
  */
 #define COPY_MAX ((size_t)16 * 1024 * 1024)
 
-/* Read len bytes at off into c, short only at the end of the file.  Bytes or -errno. */
-static ssize_t read_into(struct fuse_req *r, int fd, struct cursor c, size_t len, off_t off)
+/*
+ * Must a lane ask the host not to wait?  A file system that cannot tell whether it would has to be
+ * taken to, unless it is memory.
+ */
+static int read_flags(const struct fuse_req *r, const struct handle *h)
 {
+	if (r->w->may_wait || nodes_kind(&r->s->nodes, h->domain) == HOST_MEMORY)
+		return 0;
+	return RWF_NOWAIT;
+}
+
+/*
+ * Read len bytes at off into c, short only at the end of the file.  Bytes, -errno, or FUSE_SLOW when
+ * some are not in memory.
+ */
+static ssize_t read_into(struct fuse_req *r, const struct handle *h, struct cursor c, size_t len,
+			 off_t off)
+{
+	int flags = read_flags(r, h);
 	size_t done = 0;
 
 	while (done < len) {
@@ -28,9 +45,11 @@ static ssize_t read_into(struct fuse_req *r, int fd, struct cursor c, size_t len
 
 		if (n == 0)
 			break;
-		got = preadv2(fd, r->w->iov, (int)n, off + (off_t)done, 0);
+		got = preadv2(h->fd, r->w->iov, (int)n, off + (off_t)done, flags);
 		if (got < 0 && errno == EINTR)
 			continue;
+		if (got < 0 && flags && (errno == EAGAIN || errno == EOPNOTSUPP))
+			return FUSE_SLOW;
 		/*
 		 * The guest takes a short reply for the end of the file, so never hide an error in
 		 * one.
@@ -67,7 +86,7 @@ FUSE_OP(op_read)
 	cursor_skip(&data, sizeof(struct fuse_out_header));
 	/* Never more than was agreed, whatever room a guest lays out: it holds the lane. */
 	if (range_ok(in->offset, len))
-		n = read_into(r, h->fd, data, len, (off_t)in->offset);
+		n = read_into(r, h, data, len, (off_t)in->offset);
 	handle_put(r->s, h);
 	return n < 0 ? n : req_reply_filled(r, (size_t)n);
 }
@@ -113,16 +132,19 @@ FUSE_OP(op_write)
 {
 	const struct fuse_write_in *in = body;
 	struct fuse_write_out out = { 0 };
+	int flags = write_flags(in);
 	struct handle *h;
 	ssize_t n;
 
 	if (in->size > r->in_left || in->size > r->s->max_write || !range_ok(in->offset, in->size))
 		return -EINVAL;
+	if (flags & (RWF_SYNC | RWF_DSYNC) && !r->w->may_wait)
+		return FUSE_SLOW;
 	h = handle_get(r->s, in->fh, false);
 	if (!h)
 		return -EBADF;
 	cred_keep_setid(!(in->write_flags & FUSE_WRITE_KILL_SUIDGID));
-	n = write_from(r, h->fd, in->size, (off_t)in->offset, write_flags(in));
+	n = write_from(r, h->fd, in->size, (off_t)in->offset, flags);
 	handle_put(r->s, h);
 	if (n < 0)
 		return n;

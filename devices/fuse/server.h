@@ -5,8 +5,8 @@
  * directory (by fh).  A request pins what it uses, so FORGET and RELEASE on another queue at the
  * same time only take the name away; the descriptor closes after the last pin.
  *
- * An operation returns the length of the reply it has sent, 0 when there is none to send, or
- * -errno, which the dispatcher turns into the error reply.
+ * An operation returns the length of the reply it has sent, 0 when there is none to send, -errno,
+ * which the dispatcher turns into the error reply, or FUSE_SLOW or FUSE_AGAIN with nothing done.
  */
 #ifndef DEVICES_FUSE_SERVER_H
 #define DEVICES_FUSE_SERVER_H
@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 
 #include "devices/fuse/cred.h"
+#include "devices/fuse/pool.h"
 #include "devices/fuse/session.h"
 #include "devices/fuse/slots.h"
 #include "devices/fuse/wire.h"
@@ -28,6 +29,16 @@
 #define FUSE_NAME_CAP    (WIRE_NAME_MAX + 1)
 #define FUSE_SCRATCH_LEN ((size_t)64 * 1024) /* XATTR_SIZE_MAX, XATTR_LIST_MAX; above PATH_MAX */
 #define FUSE_IOV_MAX     1024                /* IOV_MAX: what one preadv2 takes */
+
+/* --- the host's file systems (host_kind.c) ----------------------------------------------------- */
+
+enum host_kind {
+	HOST_DISK,   /* a read may have to wait for the disk; the kernel tells, if asked */
+	HOST_MEMORY, /* never waits */
+	HOST_REMOTE, /* anything may wait, for ever: networks, FUSE */
+};
+
+enum host_kind host_kind(int fd); /* of the file system that the file is on; fd may be O_PATH */
 
 /* --- nodes (nodes.c) -------------------------------------------------------------------------- */
 
@@ -69,7 +80,18 @@ struct nodes {
 	pthread_mutex_t domain_lock;
 	_Atomic uint32_t n_domains; /* changed under the lock */
 	struct node_key domain[DOMAINS_MAX];
+	uint8_t kind[DOMAINS_MAX]; /* enum host_kind; fixed when a domain is entered */
+	atomic_bool has_remote;    /* some domain is, or was */
 };
+
+static inline enum host_kind nodes_kind(const struct nodes *t, uint64_t domain)
+{
+	/* Those that found no place are rare enough. */
+	return domain < DOMAINS_MAX ? (enum host_kind)t->kind[domain] : HOST_DISK;
+}
+
+/* Is the node on a file system where anything may take long? */
+bool node_is_remote(struct nodes *t, uint64_t id);
 
 /*
  * A node in use by a request: pinned, with a descriptor that is good until node_put().  The
@@ -136,6 +158,8 @@ void handles_release_all(struct fuse_session *s);
 
 struct fuse_worker {
 	unsigned index;
+	bool may_wait;    /* for the host as long as it takes: helpers, and lanes that have none */
+	bool interrupted; /* the request in hand, by FUSE_INTERRUPT */
 	struct iovec iov[FUSE_IOV_MAX];
 	_Alignas(uint64_t) char scratch[FUSE_SCRATCH_LEN];
 } __attribute__((aligned(64)));
@@ -156,7 +180,9 @@ struct fuse_session {
 
 	_Atomic uint32_t minor; /* agreed by INIT; 0 before */
 
-	struct fuse_worker *worker;
+	unsigned lanes;
+	struct fuse_worker *worker; /* of the lanes, then of the helpers */
+	struct fuse_pool *pool;     /* NULL: no helpers */
 };
 
 struct fuse_req {
@@ -167,6 +193,7 @@ struct fuse_req {
 	size_t in_left;          /* bytes of the request from there on, extensions not counted */
 	struct cursor out;       /* at the start of the reply; header and fixed body fit */
 	struct cred cred;        /* the caller */
+	bool interrupted;        /* he no longer waits, if that can be helped */
 };
 
 /* The next string of the request: up to cap - 1 bytes and NUL.  0, -EINVAL, or -ENAMETOOLONG. */

@@ -220,14 +220,15 @@ static ssize_t op_destroy(struct fuse_req *r, const void *body)
 }
 
 /*
- * Nothing to interrupt: by the time it is read here, its request is done or waits on another lane
- * in the host's kernel, for a disk, a server or (open_file in nodes.c) a lease, but never for
- * another process to write something.
+ * What waits for another process's doing waits as a job of the pool.  Others cannot be interrupted:
+ * they are with the host's kernel, for a disk, a server or (open_file in nodes.c) a lease.
  */
 static ssize_t op_interrupt(struct fuse_req *r, const void *body)
 {
-	(void)r;
-	(void)body;
+	const struct fuse_interrupt_in *in = body;
+
+	if (r->s->pool)
+		fuse_pool_interrupt(r->s->pool, in->unique);
 	return 0;
 }
 
@@ -245,6 +246,8 @@ enum {
 	OP_CHANGES = 1, /* EROFS on a read-only share */
 	OP_NO_REPLY = 2,
 	OP_BEFORE_INIT = 4,
+	OP_SLOW = 8,    /* takes its time on any file system */
+	OP_AT_ONCE = 16, /* touches no file of the node in the header */
 };
 
 struct op {
@@ -264,7 +267,7 @@ struct op {
 
 static const struct op ops[] = {
 	[FUSE_LOOKUP] = OP(op_lookup, 0, OUT(entry), 0),
-	[FUSE_FORGET] = OP(op_forget, IN(forget), 0, OP_NO_REPLY),
+	[FUSE_FORGET] = OP(op_forget, IN(forget), 0, OP_NO_REPLY | OP_AT_ONCE),
 	[FUSE_GETATTR] = OP(op_getattr, IN(getattr), OUT(attr), 0),
 	[FUSE_SETATTR] = OP(op_setattr, IN(setattr), OUT(attr), OP_CHANGES),
 	[FUSE_READLINK] = OP(op_readlink, 0, 0, 0),
@@ -280,34 +283,35 @@ static const struct op ops[] = {
 	[FUSE_WRITE] = OP(op_write, IN(write), OUT(write), OP_CHANGES),
 	[FUSE_STATFS] = OP(op_statfs, 0, OUT(statfs), 0),
 	[FUSE_RELEASE] = OP(op_release, IN(release), 0, 0),
-	[FUSE_FSYNC] = OP(op_fsync, IN(fsync), 0, 0),
+	[FUSE_FSYNC] = OP(op_fsync, IN(fsync), 0, OP_SLOW),
 	[FUSE_SETXATTR] = OP(op_setxattr, WIRE_SETXATTR_IN_MIN, 0, OP_CHANGES),
 	[FUSE_GETXATTR] = OP(op_getxattr, IN(getxattr), 0, 0),
 	[FUSE_LISTXATTR] = OP(op_listxattr, IN(getxattr), 0, 0),
 	[FUSE_REMOVEXATTR] = OP(op_removexattr, 0, 0, OP_CHANGES),
 	[FUSE_FLUSH] = OP(op_flush, IN(flush), 0, 0),
-	[FUSE_INIT] = OP(op_init, WIRE_INIT_IN_MIN, OUT(init), OP_BEFORE_INIT),
+	[FUSE_INIT] = OP(op_init, WIRE_INIT_IN_MIN, OUT(init), OP_BEFORE_INIT | OP_AT_ONCE),
 	[FUSE_OPENDIR] = OP(op_opendir, IN(open), OUT(open), 0),
 	[FUSE_READDIR] = OP(op_readdir, IN(read), 0, 0),
 	[FUSE_RELEASEDIR] = OP(op_release, IN(release), 0, 0),
-	[FUSE_FSYNCDIR] = OP(op_fsync, IN(fsync), 0, 0),
+	[FUSE_FSYNCDIR] = OP(op_fsync, IN(fsync), 0, OP_SLOW),
 	[FUSE_ACCESS] = OP(op_access, IN(access), 0, 0),
 	[FUSE_CREATE] = OP(op_create, IN(create), CREATE_OUT, OP_CHANGES),
-	[FUSE_INTERRUPT] = OP(op_interrupt, IN(interrupt), 0, OP_NO_REPLY),
-	[FUSE_DESTROY] = OP(op_destroy, 0, 0, OP_BEFORE_INIT),
+	[FUSE_INTERRUPT] = OP(op_interrupt, IN(interrupt), 0, OP_NO_REPLY | OP_AT_ONCE),
+	[FUSE_DESTROY] = OP(op_destroy, 0, 0, OP_BEFORE_INIT | OP_AT_ONCE),
 	[FUSE_IOCTL] = OP(op_ioctl, IN(ioctl), 0, 0),
-	[FUSE_BATCH_FORGET] = OP(op_batch_forget, IN(batch_forget), 0, OP_NO_REPLY),
-	[FUSE_FALLOCATE] = OP(op_fallocate, IN(fallocate), 0, OP_CHANGES),
+	[FUSE_BATCH_FORGET] = OP(op_batch_forget, IN(batch_forget), 0, OP_NO_REPLY | OP_AT_ONCE),
+	[FUSE_FALLOCATE] = OP(op_fallocate, IN(fallocate), 0, OP_CHANGES | OP_SLOW),
 	[FUSE_READDIRPLUS] = OP(op_readdirplus, IN(read), 0, 0),
 	[FUSE_RENAME2] = OP(op_rename2, IN(rename2), 0, OP_CHANGES),
 	[FUSE_LSEEK] = OP(op_lseek, IN(lseek), OUT(lseek), 0),
 	[FUSE_COPY_FILE_RANGE] =
-		OP(op_copy_file_range, IN(copy_file_range), OUT(write), OP_CHANGES),
-	[FUSE_SYNCFS] = OP(op_syncfs, IN(syncfs), 0, 0),
+		OP(op_copy_file_range, IN(copy_file_range), OUT(write), OP_CHANGES | OP_SLOW),
+	[FUSE_SYNCFS] = OP(op_syncfs, IN(syncfs), 0, OP_SLOW),
 	[FUSE_TMPFILE] = OP(op_tmpfile, IN(create), CREATE_OUT, OP_CHANGES),
 	[FUSE_STATX] = OP(op_statx, IN(statx), OUT(statx), 0),
 	[FUSE_COPY_FILE_RANGE_64] =
-		OP(op_copy_file_range, IN(copy_file_range), OUT(copy_file_range), OP_CHANGES),
+		OP(op_copy_file_range, IN(copy_file_range), OUT(copy_file_range),
+		   OP_CHANGES | OP_SLOW),
 };
 
 /* Room for the longest fixed body, aligned for any of them. */
@@ -336,6 +340,14 @@ static bool is_agreed(struct fuse_session *s)
 	return atomic_load_explicit(&s->minor, memory_order_acquire) != 0;
 }
 
+/* To be served by a helper?  Asked of requests that are in order. */
+static bool is_slow(struct fuse_req *r, const struct op *op)
+{
+	if (r->w->may_wait || op->flags & OP_AT_ONCE)
+		return false;
+	return op->flags & OP_SLOW || node_is_remote(&r->s->nodes, r->h.nodeid);
+}
+
 static ssize_t run(struct fuse_req *r, const struct op *op)
 {
 	union body body;
@@ -355,13 +367,17 @@ static ssize_t run(struct fuse_req *r, const struct op *op)
 	r->in_left -= op->in_len;
 	if (op->flags & OP_CHANGES && r->s->readonly)
 		return -EROFS;
+	if (is_slow(r, op))
+		return FUSE_SLOW;
 	return op->fn(r, &body);
 }
 
 ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
 		   struct cursor *out)
 {
-	struct fuse_req r = { .s = s, .w = w, .in = *in, .out = *out };
+	struct fuse_req r = {
+		.s = s, .w = w, .in = *in, .out = *out, .interrupted = w->interrupted
+	};
 	const struct op *op;
 	ssize_t rc = req_open(&r);
 
@@ -373,11 +389,24 @@ ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor 
 		return -EPROTO;
 	if (rc == 0)
 		rc = run(&r, op);
-	if (rc >= 0)
+	if (rc >= 0 || rc == FUSE_SLOW || rc == FUSE_AGAIN)
 		return rc;
 	if (op && op->flags & OP_NO_REPLY)
 		return 0;
 	return req_send(&r, (int)rc, NULL, 0);
+}
+
+ssize_t fuse_serve_waiting(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
+			   struct cursor *out)
+{
+	bool may_wait = w->may_wait;
+	ssize_t rc;
+
+	w->may_wait = w->interrupted = true;
+	rc = fuse_serve(s, w, in, out);
+	w->may_wait = may_wait;
+	w->interrupted = false;
+	return rc;
 }
 
 /* --- life of a session ------------------------------------------------------------------------ */
@@ -405,7 +434,7 @@ static uint64_t cache_valid_s(enum fuse_cache cache)
 static struct fuse_session *session_new(const struct fuse_opts *o)
 {
 	struct fuse_session *s = calloc(1, sizeof(*s));
-	unsigned workers = MAX(o->workers, 1);
+	unsigned lanes = MAX(o->workers, 1), workers = lanes + o->helpers;
 
 	if (!s)
 		return NULL;
@@ -414,8 +443,12 @@ static struct fuse_session *session_new(const struct fuse_opts *o)
 		free(s);
 		return NULL;
 	}
-	for (unsigned i = 0; i < workers; i++)
+	s->lanes = lanes;
+	for (unsigned i = 0; i < workers; i++) {
 		s->worker[i].index = i;
+		s->worker[i].may_wait = i >= lanes || o->helpers == 0;
+		s->worker[i].interrupted = false;
+	}
 	s->readonly = o->readonly;
 	s->cache = o->cache;
 	s->valid_s = cache_valid_s(o->cache);
@@ -444,9 +477,15 @@ int fuse_session_create(const struct fuse_opts *o, struct fuse_session **out)
 	rc = root_fd < 0 ? -errno : nodes_init(&s->nodes, root_fd);
 	if (rc < 0)
 		goto close_proc;
+	if (o->helpers > 0)
+		rc = fuse_pool_create(s, o->helpers, &s->pool);
+	if (rc < 0)
+		goto close_nodes;
 	*out = s;
 	return 0;
 
+close_nodes:
+	nodes_destroy(&s->nodes);
 close_proc:
 	close(s->proc_fd);
 free_handles:
@@ -462,6 +501,7 @@ void fuse_session_destroy(struct fuse_session *s)
 	if (!s)
 		return;
 	fuse_session_reset(s);
+	fuse_pool_destroy(s->pool);
 	nodes_destroy(&s->nodes);
 	slots_destroy(&s->handles);
 	close(s->proc_fd);
@@ -472,6 +512,11 @@ void fuse_session_destroy(struct fuse_session *s)
 struct fuse_worker *fuse_session_worker(struct fuse_session *s, unsigned i)
 {
 	return &s->worker[i];
+}
+
+struct fuse_worker *fuse_session_helper(struct fuse_session *s, unsigned i)
+{
+	return &s->worker[s->lanes + i];
 }
 
 int fuse_thread_init(struct fuse_session *s)

@@ -24,9 +24,17 @@ struct fuse_opts {
 	const char *path; /* directory that is shared; opened at creation */
 	bool readonly;    /* every change answers EROFS */
 	enum fuse_cache cache;
-	unsigned workers;
+	unsigned workers;   /* lanes */
+	unsigned helpers;   /* see pool.h; 0: every request is served where it comes in */
 	uint32_t max_write; /* bytes; 0 = 1 MiB */
 };
+
+/*
+ * What fuse_serve() says beside -errno, both with nothing done.  On a lane of a session with helpers:
+ * serving would take long, hand it on (pool.h).  On a helper: not now, ask again in a while.
+ */
+#define FUSE_SLOW  (-(ssize_t)4094)
+#define FUSE_AGAIN (-(ssize_t)4093)
 
 /*
  * 0 or -errno (-ENOTDIR for a path that is no directory); *out is the caller's to destroy.  In the
@@ -36,8 +44,9 @@ struct fuse_opts {
 int fuse_session_create(const struct fuse_opts *o, struct fuse_session **out);
 void fuse_session_destroy(struct fuse_session *s);
 
-/* Worker i of 0..workers-1.  Owned by the session. */
+/* Worker i of 0..workers-1, and that of helper i of 0..helpers-1.  Owned by the session. */
 struct fuse_worker *fuse_session_worker(struct fuse_session *s, unsigned i);
+struct fuse_worker *fuse_session_helper(struct fuse_session *s, unsigned i);
 
 /*
  * Prepare the calling thread to serve: umask and working directory of its own (CLONE_FS; the
@@ -55,17 +64,14 @@ int fuse_thread_init(struct fuse_session *s);
 ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
 		   struct cursor *out);
 
+/* The same on a lane, but wait as a helper would, and for a lock not at all. */
+ssize_t fuse_serve_waiting(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
+			   struct cursor *out);
+
 /*
  * Forget every node and handle but the root, as after an unmount; nothing is served until the next
  * INIT.  Requests in hand on other threads finish on what they hold.
  */
 void fuse_session_reset(struct fuse_session *s);
-
-/*
- * The session as a server for the virtio-fs device (devices/fs.h): server = session, worker =
- * worker.
- */
-struct fs_server;
-extern const struct fs_server fuse_fs_server;
 
 #endif

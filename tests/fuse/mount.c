@@ -2,12 +2,14 @@
  * Mounts a directory through heddle's file server on /dev/fuse, so that the server can be tested
  * with a real kernel as client and without a VM.
  *
- * usage: mount [-t THREADS] [-c none|auto|always] [-r] [-s] SHARE MOUNTPOINT [COMMAND ARG...]
+ * usage: mount [-t THREADS] [-h HELPERS] [-c none|auto|always] [-r] [-s] SHARE MOUNTPOINT [COMMAND ARG...]
  * -t  serving threads, each with a queue of its own (default 1)
+ * -h  helper threads (default 2)
  * -c  cache policy (default auto)          -r  read-only share
- * -s  split buffers into odd pieces, as a hostile driver would With a command: run it, unmount,
- * exit with its code.  Without: serve until SIGINT or SIGTERM.  Either way the mount is gone at
- * exit; exit code 125 means that the mount itself failed.
+ * -s  split buffers into odd pieces, as a hostile driver would
+ *
+ * With a command: run it, unmount, exit with its code.  Without: serve until SIGINT or SIGTERM.
+ * Either way the mount is gone at exit; exit code 125 means that the mount itself failed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +26,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "devices/fuse/pool.h"
 #include "devices/fuse/session.h"
+#include "vmm/base.h"
 
 #define BUF_LEN      (1024 * 1024 + 64 * 1024)
 #define EXIT_SETUP   125
@@ -72,6 +76,94 @@ static struct cursor pieces(const struct server *s, struct iovec *v, char *buf, 
 	return cursor_of(v, 1);
 }
 
+/* --- slow requests ---------------------------------------------------------------------------- */
+
+/* Buffers change hands with it. */
+struct slow {
+	struct fuse_job job;
+	const struct server *s;
+	char *in, *out;
+	size_t in_len;
+	struct iovec v[2];
+};
+
+static void reply(const struct server *s, const char *out, ssize_t n)
+{
+	/* ENOENT: the request was interrupted and the kernel does not wait for it. */
+	if (n > 0 && write(s->fd, out, (size_t)n) < 0 && errno != ENOENT)
+		fprintf(stderr, "mount: reply: %s\n", strerror(errno));
+	if (n < 0)
+		fprintf(stderr, "mount: request without answer\n");
+}
+
+static void slow_cursors(struct fuse_job *j, struct cursor *in, struct cursor *out)
+{
+	struct slow *w = container_of(j, struct slow, job);
+
+	w->v[0] = (struct iovec){ w->in, w->in_len };
+	w->v[1] = (struct iovec){ w->out, BUF_LEN };
+	*in = cursor_of(&w->v[0], 1);
+	*out = cursor_of(&w->v[1], 1);
+}
+
+static void slow_done(struct fuse_job *j, ssize_t len)
+{
+	struct slow *w = container_of(j, struct slow, job);
+
+	reply(w->s, w->out, len);
+	free(w->in);
+	free(w->out);
+	free(w);
+}
+
+static void buffers_new(struct server *s)
+{
+	s->in = malloc(BUF_LEN);
+	s->out = malloc(BUF_LEN);
+	if (!s->in || !s->out)
+		die("memory");
+}
+
+static void hand_on(struct server *s, size_t in_len)
+{
+	struct slow *w = calloc(1, sizeof(*w));
+	const struct fuse_in_header *h = (const void *)s->in;
+
+	if (!w)
+		die("memory");
+	w->s = s;
+	w->in = s->in;
+	w->out = s->out;
+	w->in_len = in_len;
+	w->job.lane = s;
+	w->job.cursors = slow_cursors;
+	w->job.done = slow_done;
+	buffers_new(s);
+	fuse_submit(s->session, &w->job, h->unique);
+}
+
+struct helper {
+	struct iothread thread;
+	struct fuse_session *session;
+	unsigned index;
+};
+
+static int helper_begin(struct iothread *t)
+{
+	struct helper *h = container_of(t, struct helper, thread);
+
+	return fuse_helper_start(h->session, h->index, &t->loop);
+}
+
+static void helper_start(struct helper *h)
+{
+	h->thread.on_start = helper_begin;
+	if (iothread_begin(&h->thread, "helper") < 0 || iothread_begun(&h->thread) < 0)
+		die("helper");
+}
+
+/* --- serving ---------------------------------------------------------------------------------- */
+
 static void *serve(void *arg)
 {
 	struct server *s = arg;
@@ -82,7 +174,7 @@ static void *serve(void *arg)
 		_exit(EXIT_SETUP);
 	}
 	for (;;) {
-		ssize_t n = read(s->fd, s->in, BUF_LEN);
+		ssize_t n = read(s->fd, s->in, BUF_LEN), got;
 		struct cursor in, out;
 
 		if (n < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN))
@@ -91,12 +183,11 @@ static void *serve(void *arg)
 			return NULL; /* ENODEV: unmounted */
 		in = pieces(s, s->pieces, s->in, (size_t)n);
 		out = pieces(s, s->pieces + half, s->out, BUF_LEN);
-		n = fuse_serve(s->session, s->worker, &in, &out);
-		/* ENOENT: the request was interrupted and the kernel does not wait for it. */
-		if (n > 0 && write(s->fd, s->out, (size_t)n) < 0 && errno != ENOENT)
-			fprintf(stderr, "mount: reply: %s\n", strerror(errno));
-		if (n < 0)
-			fprintf(stderr, "mount: request without answer\n");
+		got = fuse_serve(s->session, s->worker, &in, &out);
+		if (got == FUSE_SLOW)
+			hand_on(s, (size_t)n);
+		else
+			reply(s, s->out, got);
 	}
 }
 
@@ -108,10 +199,9 @@ static void server_start(struct server *s, int master)
 	s->fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	if (s->fd < 0 || ioctl(s->fd, FUSE_DEV_IOC_CLONE, &from) < 0)
 		die("/dev/fuse clone");
-	s->in = malloc(BUF_LEN);
-	s->out = malloc(BUF_LEN);
+	buffers_new(s);
 	s->pieces = calloc(2 * half, sizeof(*s->pieces));
-	if (!s->in || !s->out || !s->pieces)
+	if (!s->pieces)
 		die("memory");
 	if (pthread_create(&s->thread, NULL, serve, s))
 		die("thread");
@@ -217,9 +307,11 @@ static void parse(int argc, char **argv, struct options *o)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "+t:c:rs")) != -1) {
+	while ((opt = getopt(argc, argv, "+t:h:c:rs")) != -1) {
 		if (opt == 't')
 			o->fuse.workers = (unsigned)atoi(optarg);
+		else if (opt == 'h')
+			o->fuse.helpers = (unsigned)atoi(optarg);
 		else if (opt == 'c')
 			o->fuse.cache = cache_named(optarg);
 		else if (opt == 'r')
@@ -229,7 +321,8 @@ static void parse(int argc, char **argv, struct options *o)
 		else
 			exit(EXIT_SETUP);
 	}
-	if (argc - optind < 2 || o->fuse.workers < 1 || o->fuse.workers > THREADS_MAX) {
+	if (argc - optind < 2 || o->fuse.workers < 1 || o->fuse.workers > THREADS_MAX ||
+	    o->fuse.helpers > THREADS_MAX) {
 		fprintf(stderr, "usage: mount [options] SHARE MOUNTPOINT [COMMAND ARG...]\n");
 		exit(EXIT_SETUP);
 	}
@@ -249,8 +342,9 @@ static void block_signals(sigset_t *signals)
 
 int main(int argc, char **argv)
 {
-	struct options o = { .fuse = { .workers = 1, .cache = FUSE_CACHE_AUTO } };
+	struct options o = { .fuse = { .workers = 1, .helpers = 2, .cache = FUSE_CACHE_AUTO } };
 	static struct server servers[THREADS_MAX];
+	static struct helper helpers[THREADS_MAX];
 	struct fuse_session *session;
 	sigset_t signals;
 	int master, rc, sig;
@@ -264,6 +358,11 @@ int main(int argc, char **argv)
 		die(o.fuse.path);
 	}
 	master = mount_at(o.at, o.fuse.readonly);
+	for (unsigned i = 0; i < o.fuse.helpers; i++) {
+		helpers[i].session = session;
+		helpers[i].index = i;
+		helper_start(&helpers[i]);
+	}
 	for (unsigned i = 0; i < o.fuse.workers; i++) {
 		servers[i].session = session;
 		servers[i].worker = fuse_session_worker(session, i);
@@ -277,6 +376,8 @@ int main(int argc, char **argv)
 	unmount(o.at);
 	for (unsigned i = 0; i < o.fuse.workers; i++)
 		server_stop(&servers[i]);
+	for (unsigned i = 0; i < o.fuse.helpers; i++)
+		iothread_stop(&helpers[i].thread);
 	close(master);
 	fuse_session_destroy(session);
 	return rc;
