@@ -96,6 +96,11 @@ int attr_stat(int fd, const char *name, struct statx *st)
 	return stat_by(fd, name, 0, ATTR_MASK, st);
 }
 
+int attr_peek(int fd, const char *name, struct statx *st)
+{
+	return stat_by(fd, name, AT_STATX_DONT_SYNC, ATTR_MASK, st);
+}
+
 int attr_statx(int fd, unsigned sync, unsigned mask, struct statx *st)
 {
 	return stat_by(fd, "", (int)sync, mask, st);

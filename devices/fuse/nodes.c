@@ -181,6 +181,25 @@ static uint64_t domain_of(struct nodes *t, const struct node_key *k, int fd)
 	return i < DOMAINS_MAX ? i : key_hash(&mount) | (uint64_t)1 << 63;
 }
 
+/*
+ * Is, or may be, the file system of k a remote one?  One that is not known yet may be, and to ask it
+ * is to wait for it.
+ */
+static bool may_be_remote(struct nodes *t, const struct node_key *k)
+{
+	uint32_t i, n;
+	bool remote;
+
+	if (same_domain(k, &t->root.key))
+		return t->kind[0] == HOST_REMOTE;
+	pthread_mutex_lock(&t->domain_lock);
+	i = domain_find(t, k);
+	n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
+	remote = i < n ? t->kind[i] == HOST_REMOTE : n < DOMAINS_MAX;
+	pthread_mutex_unlock(&t->domain_lock);
+	return remote;
+}
+
 static void domains_clear(struct nodes *t)
 {
 	pthread_mutex_lock(&t->domain_lock);
@@ -360,14 +379,18 @@ static int node_of_path_fd(struct fuse_session *s, int fd, struct entry *e)
 	return node_ref_add(s, &as, e);
 }
 
-int node_lookup(struct fuse_session *s, int dir_fd, const char *name, struct entry *e)
+int node_lookup(struct fuse_session *s, int dir_fd, const char *name, bool may_wait,
+		struct entry *e)
 {
-	int fd, rc = attr_stat(dir_fd, name, &e->st);
+	int fd, rc;
 	struct node_key key;
 
+	rc = may_wait ? attr_stat(dir_fd, name, &e->st) : attr_peek(dir_fd, name, &e->st);
 	if (rc < 0)
 		return rc;
 	key = key_of(&e->st);
+	if (!may_wait && may_be_remote(&s->nodes, &key))
+		return FUSE_SLOW;
 	if (node_ref_known(&s->nodes, &key, e))
 		return 0;
 	rc = fd_room(s);

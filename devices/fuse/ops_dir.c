@@ -160,8 +160,8 @@ static bool is_dot(const char *name)
 
 /*
  * Take a node for an entry and let the entry speak of it.  One without a node (id 0) is listed all
- * the same: "." and ".." by rule, others when the look-up fails, so that a listing is complete
- * whatever happens to one entry.
+ * the same: "." and ".." by rule, others when the look-up fails or would wait, so that a listing is
+ * complete whatever happens to one entry.
  */
 static void add_node(struct fuse_req *r, const struct handle *h, const char *name,
 		     struct fuse_entry_out *plus, struct fuse_dirent *head)
@@ -169,7 +169,7 @@ static void add_node(struct fuse_req *r, const struct handle *h, const char *nam
 	struct entry e;
 
 	memset(plus, 0, sizeof(*plus));
-	if (is_dot(name) || node_lookup(r->s, h->fd, name, &e) < 0)
+	if (is_dot(name) || node_lookup(r->s, h->fd, name, r->w->may_wait, &e) < 0)
 		return;
 	attr_fill_entry(r->s, plus, &e);
 	head->ino = plus->attr.ino;

@@ -38,9 +38,9 @@ static void place_put(struct fuse_req *r, struct place *p)
 	node_put(&r->s->nodes, &p->dir);
 }
 
-static int place_lookup(struct fuse_req *r, const struct place *p, struct entry *e)
+static int place_lookup(struct fuse_req *r, const struct place *p, bool may_wait, struct entry *e)
 {
-	return node_lookup(r->s, p->dir.fd, p->name, e);
+	return node_lookup(r->s, p->dir.fd, p->name, may_wait, e);
 }
 
 /* --- look-up and forget ----------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ FUSE_OP(op_lookup)
 	(void)body;
 	if (rc < 0)
 		return rc;
-	rc = place_lookup(r, &p, &e);
+	rc = place_lookup(r, &p, r->w->may_wait, &e);
 	place_put(r, &p);
 	/* Node id 0 lets the guest remember that there is no such name. */
 	if (rc == -ENOENT && r->s->valid_s > 0)
@@ -119,8 +119,9 @@ static ssize_t made(struct fuse_req *r, struct place *p, int rc)
 {
 	struct entry e;
 
+	/* It is made: no way back.  It is where its directory is. */
 	if (rc == 0)
-		rc = place_lookup(r, p, &e);
+		rc = place_lookup(r, p, true, &e);
 	place_put(r, p);
 	return rc < 0 ? rc : reply_entry(r, &e);
 }

@@ -118,9 +118,11 @@ struct entry {
 
 /*
  * Look name up in the directory dir_fd, and take one reference for the guest.  name has passed
- * req_name().
+ * req_name().  Not may_wait: the directory is on no remote file system; FUSE_SLOW when the name leads
+ * to one.
  */
-int node_lookup(struct fuse_session *s, int dir_fd, const char *name, struct entry *e);
+int node_lookup(struct fuse_session *s, int dir_fd, const char *name, bool may_wait,
+		struct entry *e);
 
 /* The same for an open descriptor: the file just created.  Refuses no descriptor (fd_room). */
 int node_of_fd(struct fuse_session *s, int fd, struct entry *e);
@@ -246,6 +248,8 @@ void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
 
 /* Of an entry of a directory, or, with the name "", of a descriptor itself.  0 or -errno. */
 int attr_stat(int fd, const char *name, struct statx *st);
+/* The same as far as this host knows it without asking a remote server. */
+int attr_peek(int fd, const char *name, struct statx *st);
 /* Of a descriptor; sync: AT_STATX_*. */
 int attr_statx(int fd, unsigned sync, unsigned mask, struct statx *st);
 

@@ -242,6 +242,36 @@ links_without_size() {
 	in_mount "$@" -- links_work
 }
 
+# More readers of a file system that hangs than there are helpers: the only queue goes on all the same.
+slow_work() {
+	local readers=()
+	for i in 1 2 3; do
+		cat hangs/file >"$side/got$i" &
+		readers+=($!)
+	done
+	sleep 0.3
+	for i in $(seq 100); do [ "$(cat fast)" = content ]; done
+	[ "$(ls -f | wc -l)" = 4 ]
+	echo new >made
+	kill -0 "${readers[@]}"
+	touch "$side/gate"
+	wait "${readers[@]}"
+	[ "$(cat "$side"/got?)" = "$(printf 'slow\nslow\nslow')" ]
+	sync -f made
+	[ "$(cat hangs/file)" = slow ]
+}
+slow_file() {
+	local pid
+	mkdir "$share/hangs"
+	echo content >"$share/fast"
+	"$bin/slow" "$share/hangs" "$side/gate" &
+	pid=$!
+	for i in $(seq 50); do mountpoint -q "$share/hangs" && break; sleep 0.1; done
+	in_mount "$@" -- slow_work
+	umount "$share/hangs"
+	wait $pid
+}
+
 # --- bounds ---------------------------------------------------------------------------------------
 
 count_fds() {

@@ -11,12 +11,12 @@ $(B)/fuse/posix: $(FUSE_POSIX) tests/fuse/posix.h
 	@mkdir -p $(@D)
 	$(CC) -static -std=gnu11 -O2 -g $(WARN) $(WERROR) -D_GNU_SOURCE -I. -o $@ $(FUSE_POSIX)
 
-$(B)/fuse/stress $(B)/fuse/swap: $(B)/fuse/%: tests/fuse/%.c
+$(B)/fuse/stress $(B)/fuse/swap $(B)/fuse/slow: $(B)/fuse/%: tests/fuse/%.c
 	@mkdir -p $(@D)
 	$(CC) -static -std=gnu11 -O2 -g $(WARN) $(WERROR) -D_GNU_SOURCE -I. -o $@ $< -pthread
 
 .PHONY: fuse-tests check-fuse
-fuse-tests: $(B)/fuse/mount $(B)/fuse/posix $(B)/fuse/stress $(B)/fuse/swap
+fuse-tests: $(addprefix $(B)/fuse/,mount posix stress swap slow)
 check-fuse: fuse-tests
 	@tests/fuse/run.sh $(B)
 

@@ -60,7 +60,7 @@ on() {
 		shift
 	done
 	shift
-	timeout -k 5 200 "$bin/mount" "${opts[@]}" "$share" "$mnt" "$@"
+	timeout -k 5 ${LIMIT:-200} "$bin/mount" "${opts[@]}" "$share" "$mnt" "$@"
 }
 # in_mount OPTIONS -- FUNCTION: the same with a function of this script, in the mount.
 in_mount() {
@@ -127,6 +127,8 @@ t readonly readonly_share -t 2
 t full host_full -t 2
 t quota quota_holds -t 2
 t host-changes host_changes -t 2
+t slow-file slow_file -t 1 -h 2 -c none
+DISK=1 t slow-file-auto slow_file -t 1 -h 2
 t mounts-below mounts_below -t 2
 t links links_without_size -t 2
 DISK=1 t nothing-left nothing_left -t 4

@@ -25,7 +25,7 @@ struct worker {
 	struct watch go;
 	struct fs_request *kept[KEEP_MAX];
 	unsigned n_kept;
-	_Atomic unsigned begins, ends, served, kept_now;
+	_Atomic unsigned begins, ends, served, kept_now, handed;
 	pthread_t thread;
 };
 
@@ -77,6 +77,20 @@ static ssize_t server_serve(void *server, void *worker_of_queue, struct fs_reque
 		break;
 	}
 	return echo(in, out);
+}
+
+/* The request's segments have moved by now, and say what they said. */
+static void server_kept(void *server, void *worker_of_queue, struct fs_request *r)
+{
+	struct worker *w = worker_of_queue;
+	struct cursor in, out;
+	char what = 0;
+
+	fs_request_cursors(r, &in, &out);
+	ck_assert(cursor_read(&in, &what, 1));
+	ck_assert_int_eq(what, 'k');
+	ck_assert_uint_ge(cursor_left(&out), 64);
+	w->handed++;
 }
 
 static void server_go(struct watch *watch, uint32_t events)
@@ -138,6 +152,7 @@ static int server_thread_start(void *server)
 static const struct fs_server ops = {
 	.thread_start = server_thread_start,
 	.serve = server_serve,
+	.kept = server_kept,
 	.worker_begin = server_begin,
 	.worker_end = server_end,
 	.reset = server_reset,
@@ -272,6 +287,9 @@ static void wait_kept(unsigned i, unsigned n)
 	for (unsigned k = 0; k < 2000 && worker[i].kept_now != n; k++)
 		usleep(1000);
 	ck_assert_uint_eq(worker[i].kept_now, n);
+	for (unsigned k = 0; k < 2000 && worker[i].handed < n; k++)
+		usleep(1000);
+	ck_assert_uint_ge(worker[i].handed, n);
 }
 
 /* --- the device ------------------------------------------------------------------------------- */
