@@ -165,6 +165,11 @@ build/guest-tests/%: tests/guest/%.c
 	@$(SAY) CC $@
 	$(Q)$(AS_MUSL) -static -O2 $(WARN) $(WERROR) -o $@ $<
 
+build/guest-tests/slow: tests/fuse/slow.c
+	@mkdir -p $(@D)
+	@$(SAY) CC $@
+	$(Q)$(AS_MUSL) -static -O2 $(WARN) $(WERROR) $(AGENT_INC) -o $@ $<
+
 build/guest-tests/initrd: $(B)/tests/guest/initrd.o $(B)/libheddle.a
 	@mkdir -p $(@D)
 	@$(SAY) LD $@
@@ -173,7 +178,7 @@ build/guest-tests/initrd: $(B)/tests/guest/initrd.o $(B)/libheddle.a
 .PHONY: kernels check-guest check-fuse testbed demo
 kernels:
 	@guest-images/kernels.sh $(KERNELS)
-GUEST_TESTS := $(addprefix build/guest-tests/,tool nettool initrd)
+GUEST_TESTS := $(addprefix build/guest-tests/,tool nettool initrd slow)
 check-guest: build/heddle $(GUEST_TESTS)
 	@guest-images/kernels.sh $(KERNELS)
 	@tests/guest.sh $(GUEST)

@@ -392,6 +392,7 @@ static void run_loop(struct run *r)
 		run_input_start(&r->input, r->term.raw);
 	machine_start(r->machine);
 	loop_run(&r->loop);
+	run_end_soon(&r->how, &r->term);
 	machine_stop(r->machine);
 	term_restore(&r->term);
 }
@@ -439,6 +440,7 @@ static void run_free(struct run *r)
 	file_close(&r->initrd);
 	loop_destroy(&r->loop);
 	run_opts_free(&r->opts);
+	run_end_done(&r->how);
 	free(r);
 }
 
@@ -466,7 +468,7 @@ int run_main(int argc, char **argv)
 		 isatty(STDERR_FILENO);
 	if (run_setup(r) == 0) {
 		run_loop(r);
-		code = run_verdict(r);
+		code = r->how.code = run_verdict(r);
 	}
 	run_free(r);
 	return code;

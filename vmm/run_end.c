@@ -10,13 +10,17 @@
 #include "vmm/run_end.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "vmm/console.h"
 #include "vmm/log.h"
 #include "vmm/run.h"
 
 #define TAIL_LINES 40 /* a panic with its trace */
+#define LEAVE_S    1  /* a file in the page cache, a tap: nothing that answers takes longer */
 
 static int status_code(const struct run_end *e)
 {
@@ -95,4 +99,57 @@ int run_end_code(const struct run_end *e)
 	default:
 		return no_status(e, RUN_EXIT_NO_STATUS, NULL);
 	}
+}
+
+/* --- when something holds us ------------------------------------------------------------------ */
+
+static int code_so_far(const struct run_end *e)
+{
+	if (atomic_load(&e->has_status)) {
+		if (e->status.kind == CHANNEL_EXITED || e->status.kind == CHANNEL_SIGNALLED)
+			return status_code(e);
+		return RUN_EXIT_SETUP;
+	}
+	if (e->timed_out)
+		return RUN_EXIT_TIMEOUT;
+	return e->signal ? RUN_EXIT_SIGNAL + e->signal : RUN_EXIT_NO_STATUS;
+}
+
+/* A signal handler: nothing but system calls. */
+static void leave_now(int sig, siginfo_t *info, void *context)
+{
+	static const char line[] = "heddle: a share or tap does not answer; ended without it\n";
+	struct run_end *e = info->si_value.sival_ptr;
+
+	(void)sig;
+	(void)context;
+	term_restore(e->term);
+	(void)!write(STDERR_FILENO, line, sizeof(line) - 1);
+	_exit(e->code);
+}
+
+void run_end_soon(struct run_end *e, struct term *term)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM };
+	struct sigaction action = { .sa_sigaction = leave_now, .sa_flags = SA_SIGINFO };
+	const struct itimerspec when = { .it_value.tv_sec = LEAVE_S };
+	sigset_t set;
+
+	e->term = term;
+	e->code = code_so_far(e);
+	event.sigev_value.sival_ptr = e;
+	sigemptyset(&set);
+	sigaddset(&set, SIGALRM);
+	/* Without a timer we may have to wait: no reason to fail. */
+	e->has_timer = sigaction(SIGALRM, &action, NULL) == 0 &&
+		       timer_create(CLOCK_MONOTONIC, &event, &e->timer) == 0;
+	if (e->has_timer && timer_settime(e->timer, 0, &when, NULL) == 0)
+		sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+void run_end_done(struct run_end *e)
+{
+	if (e->has_timer)
+		timer_delete(e->timer);
+	e->has_timer = false;
 }

@@ -6,9 +6,11 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <time.h>
 
 #include "guest-images/init/channel.h"
 #include "vmm/console.h"
+#include "vmm/term.h"
 #include "vmm/vm.h"
 
 struct run_end {
@@ -26,7 +28,22 @@ struct run_end {
 	bool modules;              /* of this kernel: were any found? */
 	struct console *console;
 	bool console_seen; /* by the user, so its tail need not be shown */
+
+	/* Of run_end_soon(): */
+	struct term *term;
+	volatile int code; /* as far as it is known; the caller improves on it */
+	timer_t timer;
+	bool has_timer;
 };
+
+/*
+ * The guest is over: from here on the process has a moment to put all away.  A thread that is with a
+ * server which does not answer may keep it, so then it ends as it is, with the terminal restored and
+ * the code known by then.  main thread.  term must stay.
+ */
+void run_end_soon(struct run_end *e, struct term *term);
+/* All is put away. */
+void run_end_done(struct run_end *e);
 
 /* The exit code; logs the reason if it is not the command's.  With the VM stopped. */
 int run_end_code(const struct run_end *e);

@@ -90,6 +90,22 @@ if kernel=$(kernel $k); then
 		--mount "$PWD/build/kernels/$k/lib/modules:/lib/modules,ro"
 	SIGNAL='' READY='' LIMIT=''
 
+	# A thread of ours waits for a file system of the host that does not answer.
+	# Its server is busy for ever with somebody else: then a wait for it can be ended.
+	mkdir -p "$WORK/outer/hangs"
+	build/guest-tests/slow "$WORK/outer/hangs" "$WORK/gate" &
+	until mountpoint -q "$WORK/outer/hangs"; do sleep 0.1; done
+	cat "$WORK/outer/hangs/file" >/dev/null &
+	sleep 0.2
+	SIGNAL=TERM LIMIT=4000 # one second for the guest, one for us
+	event "sigterm while a share hangs" 143 --mount "$WORK/outer:/mnt" -- sh -c '
+		cat /mnt/hangs/file & sleep 1; echo now; wait'
+	SIGNAL='' LIMIT=''
+	says "and heddle says so" 'does not answer' "$WORK/sigterm while a share hangs.err"
+	touch "$WORK/gate"
+	sleep 0.2
+	umount "$WORK/outer/hangs"
+
 	# An init that reads nothing, and a user who has typed more than anyone keeps.
 	mkfifo "$WORK/keys"
 	timeout -s KILL 120 script -qec "$H -k $kernel -c 1 -m 512 --init $WORK/deaf" /dev/null \
