@@ -66,6 +66,8 @@ void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
 	out->entry_valid = s->valid_s;
 	out->attr_valid = s->valid_s;
 	attr_fill(&out->attr, e->domain, &e->st);
+	if (e->submount)
+		out->attr.flags |= FUSE_ATTR_SUBMOUNT;
 }
 
 /*

@@ -10,6 +10,7 @@ static void handle_unpin(struct fuse_session *s, struct handle *h)
 		return;
 	fd_close(s, h->fd);
 	dir_stream_free(s, h->dir);
+	node_unhold(s, h->held);
 	slots_free(&s->handles, &h->slot);
 }
 
@@ -26,11 +27,14 @@ int handle_new(struct fuse_session *s, unsigned shard, const struct handle *as, 
 	if (!h) {
 		fd_close(s, as->fd);
 		dir_stream_free(s, as->dir);
+		node_unhold(s, as->held);
 		return -ENOMEM;
 	}
 	h->fd = as->fd;
 	h->is_dir = as->is_dir;
+	h->node_id = as->node_id;
 	h->domain = as->domain;
+	h->held = as->held;
 	h->dir = as->dir;
 	atomic_store_explicit(&h->released, false, memory_order_relaxed);
 	*fh = slot_id(&h->slot);

@@ -3,281 +3,52 @@
  *
  * 1. A name is looked up with statx() in its directory: the answer's (mount, device, inode) is the
  *    key.
- * 2. Known key: the node's descriptor keeps the inode alive, so the number cannot have passed to
- *    another file; the node gains a reference.  One system call in all.
- * 3. Unknown key: the name is opened (O_PATH, never following a link) and the key read again from
- *    the descriptor, since the name may have changed hands meanwhile.  Under the shard lock we look
- *    once more, another queue may have been faster, and enter the node.
+ * 2. Known key, and the birth time of the node: it gains a reference.  One system call in all.
+ * 3. Else the name is opened (O_PATH, never following a link) and the key read again from the
+ *    descriptor, since the name may have changed hands meanwhile.  Under the shard lock we look once
+ *    more, another queue may have been faster, and enter the node.
  * 4. FORGET that takes the last reference removes the node from the hash and drops the base pin.
  *    The last pin closes the descriptor.
  *
- * A key decides the shard, so hash chain, slots and free list of a node are under one lock.
+ * A node's descriptor keeps the inode alive, so its number cannot pass to another file.  But nodes
+ * give up descriptors when these get short (node_reclaim.c) and are opened again when needed
+ * (node_open.c).  A node without one whose number is met with another birth time has lost its file:
+ * the other file takes its place in the hash, and its id answers ESTALE until the guest forgets it.
  */
-#include "devices/fuse/server.h"
+#include "devices/fuse/nodes.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define HASH_START 16
-
-/* --- the file itself -------------------------------------------------------------------------- */
-
-/*
- * Some regular files block a reader (/proc/kmsg), and one that waits for ever would take the lane
- * and every reset with it: with O_NONBLOCK these say EAGAIN, and file systems on disks do not care.
- * An open that says EAGAIN has met a lease of a program on the host (Samba), which is being called
- * in: wait for it, as any open on the host would.  The host's kernel ends the wait after
- * fs.lease-break-time, 45 s unless changed; so long this lane, and a reset, may stand.
- */
-static int open_file(int proc_fd, const char *name, int flags)
+pthread_mutex_t *node_lock(struct nodes *t, const struct node *n)
 {
-	int fd = openat(proc_fd, name, flags | O_NONBLOCK);
-
-	if (fd >= 0 || errno != EAGAIN)
-		return fd;
-	fd = openat(proc_fd, name, flags);
-	if (fd >= 0)
-		(void)fcntl(fd, F_SETFL, (flags & O_NOATIME) | O_NONBLOCK);
-	return fd;
-}
-
-static int open_again(const struct fuse_session *s, const struct node_ref *ref, int flags)
-{
-	struct fd_name name = fd_name(ref->fd);
-
-	flags |= O_CLOEXEC | O_NOCTTY;
-	if (flags & O_DIRECTORY)
-		return openat(s->proc_fd, name.s, flags);
-	return open_file(s->proc_fd, name.s, flags);
-}
-
-int node_reopen(struct fuse_session *s, const struct node_ref *ref, int flags)
-{
-	int fd, rc;
-
-	/* Opening a device has effects, a FIFO may block for ever, and a link leads elsewhere. */
-	switch (ref->node->type) {
-	case S_IFREG:
-		if (flags & O_DIRECTORY)
-			return -ENOTDIR;
-		break;
-	case S_IFDIR:
-		if (!(flags & O_DIRECTORY))
-			return -EISDIR;
-		break;
-	case S_IFLNK:
-		return -ELOOP;
-	default:
-		return -ENXIO;
-	}
-	rc = fd_room(s);
-	if (rc < 0)
-		return rc;
-	/*
-	 * To read what may not be changed must not change it, atimes of files and directories
-	 * included.  There is no such flag for readlink(), which moves a link's.
-	 */
-	if (s->readonly)
-		flags |= O_NOATIME;
-	fd = open_again(s, ref, flags);
-	/* O_NOATIME is the owner's right: the guest's kernel has granted it, the host need not. */
-	if (fd < 0 && errno == EPERM && flags & O_NOATIME)
-		fd = open_again(s, ref, flags & ~O_NOATIME);
-	return fd_taken(s, fd);
-}
-
-/* --- keys ------------------------------------------------------------------------------------- */
-
-static struct node_key key_of(const struct statx *st)
-{
-	return (struct node_key){
-		.ino = st->stx_ino,
-		.dev = makedev(st->stx_dev_major, st->stx_dev_minor),
-		.mnt = st->stx_mask & STATX_MNT_ID ? st->stx_mnt_id : 0,
-	};
-}
-
-static bool same_domain(const struct node_key *a, const struct node_key *b)
-{
-	return a->dev == b->dev && a->mnt == b->mnt;
-}
-
-static bool key_equal(const struct node_key *a, const struct node_key *b)
-{
-	return a->ino == b->ino && same_domain(a, b);
-}
-
-static uint64_t key_hash(const struct node_key *k)
-{
-	uint64_t h = k->ino * 0x9e3779b97f4a7c15u;
-
-	h ^= (h >> 32) ^ (k->dev * 0xc2b2ae3d27d4eb4fu) ^ (k->mnt * 0x165667b19e3779f9u);
-	h *= 0x9e3779b97f4a7c15u;
-	return h ^ (h >> 29);
-}
-
-static unsigned hash_shard(uint64_t hash)
-{
-	return (unsigned)(hash % SLOT_SHARDS);
-}
-
-static void domain_set_kind(struct nodes *t, uint32_t i, enum host_kind kind)
-{
-	t->kind[i] = (uint8_t)kind;
-	if (kind == HOST_REMOTE)
-		atomic_store_explicit(&t->has_remote, true, memory_order_relaxed);
-}
-
-/* The number of k's domain, or that of the first free place.  Under the lock. */
-static uint32_t domain_find(const struct nodes *t, const struct node_key *k)
-{
-	uint32_t i, n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
-
-	for (i = 1; i < n; i++)
-		if (same_domain(k, &t->domain[i]))
-			break;
-	return i;
-}
-
-static uint32_t domain_enter(struct nodes *t, const struct node_key *k, enum host_kind kind)
-{
-	uint32_t i, n;
-
-	pthread_mutex_lock(&t->domain_lock);
-	i = domain_find(t, k);
-	n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
-	if (i == n && n < DOMAINS_MAX) {
-		t->domain[i] = (struct node_key){ .dev = k->dev, .mnt = k->mnt };
-		domain_set_kind(t, i, kind);
-		atomic_store_explicit(&t->n_domains, n + 1, memory_order_relaxed);
-	}
-	pthread_mutex_unlock(&t->domain_lock);
-	return i;
-}
-
-/*
- * The domain of k, whose file fd is, entered when new; when the table is full, a number made of k
- * (see attr.c).
- */
-static uint64_t domain_of(struct nodes *t, const struct node_key *k, int fd)
-{
-	const struct node_key mount = { .dev = k->dev, .mnt = k->mnt };
-	bool is_new;
-	uint32_t i;
-
-	/* Most files are here, and the root's key is fixed: no lock. */
-	if (same_domain(k, &t->root.key))
-		return 0;
-	pthread_mutex_lock(&t->domain_lock);
-	i = domain_find(t, k);
-	is_new = i == atomic_load_explicit(&t->n_domains, memory_order_relaxed);
-	pthread_mutex_unlock(&t->domain_lock);
-	if (is_new && i < DOMAINS_MAX)
-		i = domain_enter(t, k, host_kind(fd));
-	return i < DOMAINS_MAX ? i : key_hash(&mount) | (uint64_t)1 << 63;
-}
-
-/*
- * Is, or may be, the file system of k a remote one?  One that is not known yet may be, and to ask it
- * is to wait for it.
- */
-static bool may_be_remote(struct nodes *t, const struct node_key *k)
-{
-	uint32_t i, n;
-	bool remote;
-
-	if (same_domain(k, &t->root.key))
-		return t->kind[0] == HOST_REMOTE;
-	pthread_mutex_lock(&t->domain_lock);
-	i = domain_find(t, k);
-	n = atomic_load_explicit(&t->n_domains, memory_order_relaxed);
-	remote = i < n ? t->kind[i] == HOST_REMOTE : n < DOMAINS_MAX;
-	pthread_mutex_unlock(&t->domain_lock);
-	return remote;
-}
-
-static void domains_clear(struct nodes *t)
-{
-	pthread_mutex_lock(&t->domain_lock);
-	atomic_store_explicit(&t->n_domains, 1, memory_order_relaxed);
-	pthread_mutex_unlock(&t->domain_lock);
-}
-
-/* --- the hash; all under the shard lock ------------------------------------------------------- */
-
-static struct node **hash_head(struct node_bucket *b, uint64_t hash)
-{
-	return &b->head[(hash / SLOT_SHARDS) & (b->n_heads - 1)];
-}
-
-static struct node *hash_find(struct node_bucket *b, const struct node_key *k, uint64_t hash)
-{
-	struct node *n;
-
-	if (b->n_heads == 0)
-		return NULL;
-	for (n = *hash_head(b, hash); n; n = n->next)
-		if (key_equal(&n->key, k))
-			return n;
-	return NULL;
-}
-
-static bool hash_grow(struct node_bucket *b)
-{
-	struct node_bucket bigger = { .n = b->n };
-
-	bigger.n_heads = b->n_heads ? 2 * b->n_heads : HASH_START;
-	bigger.head = calloc(bigger.n_heads, sizeof(struct node *));
-	if (!bigger.head)
-		return b->n_heads > 0; /* longer chains will do */
-	for (uint32_t i = 0; i < b->n_heads; i++) {
-		struct node *n, *next;
-
-		for (n = b->head[i]; n; n = next) {
-			struct node **to = hash_head(&bigger, key_hash(&n->key));
-
-			next = n->next;
-			n->next = *to;
-			*to = n;
-		}
-	}
-	free(b->head);
-	*b = bigger;
-	return true;
-}
-
-static bool hash_add(struct node_bucket *b, struct node *n, uint64_t hash)
-{
-	struct node **head;
-
-	if (b->n >= b->n_heads && !hash_grow(b))
-		return false;
-	head = hash_head(b, hash);
-	n->next = *head;
-	*head = n;
-	b->n++;
-	return true;
-}
-
-static void hash_remove(struct node_bucket *b, struct node *n)
-{
-	struct node **p = hash_head(b, key_hash(&n->key));
-
-	while (*p != n)
-		p = &(*p)->next;
-	*p = n->next;
-	b->n--;
+	return &t->slots.shard[slot_shard_of(n->slot.index)].lock;
 }
 
 /* --- references of the guest ------------------------------------------------------------------ */
 
-static bool btime_equal(const struct statx_timestamp *a, const struct statx_timestamp *b)
+/* Where a file was found. */
+struct found {
+	const struct node_dir *dir;
+	const char *name; /* or NULL: it has none */
+	uint64_t moves;   /* of t->moves, before it was looked at */
+};
+
+/* Is the name still the file's?  As far as this server knows; under the shard lock. */
+static bool name_holds(const struct nodes *t, const struct found *f)
 {
-	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+	return f->name && atomic_load_explicit(&t->moves, memory_order_acquire) == f->moves;
+}
+
+static void found_again(struct nodes *t, struct node *n, const struct found *f)
+{
+	if (!name_holds(t, f))
+		return;
+	atomic_store_explicit(&n->keeps, false, memory_order_relaxed);
+	node_name_set(n, f->dir->id, f->name);
 }
 
 /*
@@ -285,61 +56,87 @@ static bool btime_equal(const struct statx_timestamp *a, const struct statx_time
  * at: its file may be gone and the number have passed to a file entered since, so the birth time
  * must agree too.
  */
-static bool node_ref_known(struct nodes *t, const struct node_key *k, struct entry *e)
+static bool node_ref_known(struct nodes *t, const struct node_key *k, const struct found *f,
+			   struct entry *e)
 {
-	uint64_t hash = key_hash(k);
-	unsigned at = hash_shard(hash);
+	uint64_t hash = node_key_hash(k);
+	unsigned at = node_hash_shard(hash);
 	struct node *n;
 
 	pthread_mutex_lock(&t->slots.shard[at].lock);
-	n = hash_find(&t->hash[at], k, hash);
-	if (n && !btime_equal(&n->btime, &e->st.stx_btime))
+	n = node_hash_find(&t->hash[at], k, hash);
+	if (n && !node_btime_equal(&n->btime, &e->st.stx_btime))
 		n = NULL;
 	if (n) {
 		n->nlookup++;
 		e->id = slot_id(&n->slot);
 		e->domain = n->domain;
+		found_again(t, n, f);
 	}
 	pthread_mutex_unlock(&t->slots.shard[at].lock);
 	return n != NULL;
 }
 
 /* Enter a node that is not in the hash.  Under the lock of shard at. */
-static struct node *node_enter(struct nodes *t, unsigned at, const struct node *as, uint64_t hash)
+static struct node *node_enter(struct nodes *t, unsigned at, const struct node *as,
+			       const struct found *f, uint64_t hash)
 {
 	struct node *n = (struct node *)(void *)slots_new(&t->slots, at);
 
 	if (!n)
 		return NULL;
 	n->key = as->key;
-	n->fd = as->fd;
 	n->type = as->type;
 	n->btime = as->btime;
 	n->domain = as->domain;
 	n->nlookup = 1;
-	if (!hash_add(&t->hash[at], n, hash)) {
+	if (!node_hash_add(&t->hash[at], n, hash)) {
 		slots_free_locked(&t->slots, &n->slot);
 		return NULL;
 	}
+	atomic_store_explicit(&n->fd, as->fd, memory_order_relaxed);
+	atomic_store_explicit(&n->used, true, memory_order_relaxed);
+	atomic_store_explicit(&n->how, as->how, memory_order_relaxed);
+	atomic_store_explicit(&n->keeps, !name_holds(t, f), memory_order_relaxed);
+	if (as->how == HOW_NAME) {
+		n->name.text = NULL;
+		node_name_set(n, f->dir->id, f->name);
+	}
+	node_owner_set(t, n, as->fd);
 	slot_publish(&n->slot);
 	return n;
 }
 
-/* A reference on the node of as->key; as->fd becomes the node's or is closed. */
-static int node_ref_add(struct fuse_session *s, const struct node *as, struct entry *e)
+/*
+ * Is as the file of this node?  While the node has a descriptor the key alone says so; some file
+ * systems can change a birth time.
+ */
+static bool is_same_file(struct node *n, const struct node *as)
 {
-	uint64_t hash = key_hash(&as->key);
-	unsigned at = hash_shard(hash);
+	return atomic_load_explicit(&n->fd, memory_order_relaxed) >= 0 ||
+	       node_btime_equal(&n->btime, &as->btime);
+}
+
+/* A reference on the node of as->key; as->fd becomes the node's or is closed. */
+static int node_ref_add(struct fuse_session *s, const struct node *as, const struct found *f,
+			struct entry *e)
+{
+	uint64_t hash = node_key_hash(&as->key);
+	unsigned at = node_hash_shard(hash);
 	struct nodes *t = &s->nodes;
 	bool mine = false;
 	struct node *n;
 
 	pthread_mutex_lock(&t->slots.shard[at].lock);
-	n = hash_find(&t->hash[at], &as->key, hash);
+	n = node_hash_find(&t->hash[at], &as->key, hash);
+	if (n && !is_same_file(n, as)) {
+		node_hash_remove(&t->hash[at], n);
+		n = NULL;
+	}
 	if (n) {
 		n->nlookup++;
 	} else {
-		n = node_enter(t, at, as, hash);
+		n = node_enter(t, at, as, f, hash);
 		mine = n != NULL;
 	}
 	if (n) {
@@ -347,23 +144,32 @@ static int node_ref_add(struct fuse_session *s, const struct node *as, struct en
 		e->domain = n->domain;
 	}
 	pthread_mutex_unlock(&t->slots.shard[at].lock);
-	if (!mine)
+	if (mine)
+		node_fd_got(t, as->fd);
+	else
 		fd_close(s, as->fd);
 	return n ? 0 : -ENOMEM;
 }
 
-static void node_unpin(struct nodes *t, struct node *n)
+void node_unpin(struct nodes *t, struct node *n)
 {
+	int fd;
+
 	if (n == &t->root || !slot_unpin(&n->slot))
 		return;
-	fd_close(container_of(t, struct fuse_session, nodes), n->fd);
+	fd = atomic_load_explicit(&n->fd, memory_order_relaxed);
+	if (fd >= 0) {
+		node_owner_clear(t, fd);
+		fd_close(container_of(t, struct fuse_session, nodes), fd);
+	}
+	node_name_free(n);
 	slots_free(&t->slots, &n->slot);
 }
 
 /* --- outside ---------------------------------------------------------------------------------- */
 
 /* The node of an O_PATH descriptor, which is given away. */
-static int node_of_path_fd(struct fuse_session *s, int fd, struct entry *e)
+static int node_of_path_fd(struct fuse_session *s, int fd, const struct found *f, struct entry *e)
 {
 	struct node as = { .fd = fd };
 	int rc = attr_stat(fd, "", &e->st);
@@ -372,43 +178,80 @@ static int node_of_path_fd(struct fuse_session *s, int fd, struct entry *e)
 		fd_close(s, fd);
 		return rc;
 	}
-	as.key = key_of(&e->st);
+	as.key = node_key_of(&e->st);
 	as.type = e->st.stx_mode & S_IFMT;
 	as.btime = e->st.stx_btime;
 	as.domain = domain_of(&s->nodes, &as.key, fd);
-	return node_ref_add(s, &as, e);
+	as.how = (uint8_t)node_how_at_first(&s->nodes, &as.key, &e->st);
+	return node_ref_add(s, &as, f, e);
 }
 
-int node_lookup(struct fuse_session *s, int dir_fd, const char *name, bool may_wait,
+/* When the guest is told of mounts below: as the host's programs see them, by another device too. */
+static void mark_submount(const struct fuse_session *s, const struct node_dir *dir, struct entry *e)
+{
+	e->submount = s->submounts && S_ISDIR(e->st.stx_mode) && e->domain != dir->domain;
+}
+
+static struct found found_at(struct nodes *t, const struct node_dir *dir, const char *name)
+{
+	return (struct found){ dir, name, atomic_load_explicit(&t->moves, memory_order_acquire) };
+}
+
+int node_lookup(struct fuse_session *s, const struct node_dir *dir, const char *name, bool may_wait,
 		struct entry *e)
 {
+	struct found f = found_at(&s->nodes, dir, name);
 	int fd, rc;
 	struct node_key key;
 
-	rc = may_wait ? attr_stat(dir_fd, name, &e->st) : attr_peek(dir_fd, name, &e->st);
+	rc = may_wait ? attr_stat(dir->fd, name, &e->st) : attr_peek(dir->fd, name, &e->st);
 	if (rc < 0)
 		return rc;
-	key = key_of(&e->st);
-	if (!may_wait && may_be_remote(&s->nodes, &key))
+	key = node_key_of(&e->st);
+	if (!may_wait && domain_may_be_remote(&s->nodes, &key))
 		return FUSE_SLOW;
-	if (node_ref_known(&s->nodes, &key, e))
-		return 0;
-	rc = fd_room(s);
-	if (rc < 0)
-		return rc;
-	fd = fd_taken(s, openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
-	if (fd < 0)
-		return fd;
-	return node_of_path_fd(s, fd, e);
+	if (!node_ref_known(&s->nodes, &key, &f, e)) {
+		rc = fd_room(s);
+		if (rc < 0)
+			return rc;
+		fd = fd_taken(s, openat(dir->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+		rc = fd < 0 ? fd : node_of_path_fd(s, fd, &f, e);
+	}
+	mark_submount(s, dir, e);
+	return rc;
 }
 
-int node_of_fd(struct fuse_session *s, int fd, struct entry *e)
+int node_of_fd(struct fuse_session *s, int fd, const struct node_dir *dir, const char *name,
+	       struct entry *e)
 {
+	struct found f = found_at(&s->nodes, dir, name);
 	int path_fd = fd_taken(s, openat(s->proc_fd, fd_name(fd).s, O_PATH | O_CLOEXEC));
 
+	e->submount = false;
 	if (path_fd < 0)
 		return path_fd;
-	return node_of_path_fd(s, path_fd, e);
+	return node_of_path_fd(s, path_fd, &f, e);
+}
+
+/* ref->node is pinned; unpins it when it fails. */
+static int node_ready(struct nodes *t, struct node_ref *ref)
+{
+	int rc;
+
+	ref->own = false;
+	ref->fd = node_fd(ref->node);
+	if (ref->fd >= 0) {
+		/* Looked at first: most often it is set, and the cache line is shared. */
+		if (!atomic_load_explicit(&ref->node->used, memory_order_relaxed))
+			atomic_store_explicit(&ref->node->used, true, memory_order_relaxed);
+		return 0;
+	}
+	rc = node_open(t, ref);
+	if (rc < 0) {
+		node_unpin(t, ref->node);
+		ref->node = NULL;
+	}
+	return rc;
 }
 
 int node_get(struct nodes *t, uint64_t id, struct node_ref *ref)
@@ -417,107 +260,116 @@ int node_get(struct nodes *t, uint64_t id, struct node_ref *ref)
 		ref->node = &t->root;
 	else
 		ref->node = (struct node *)(void *)slots_pin(&t->slots, id);
-	if (!ref->node)
-		return -ESTALE;
-	ref->fd = ref->node->fd;
-	return 0;
+	return ref->node ? node_ready(t, ref) : -ESTALE;
+}
+
+int node_get_index(struct nodes *t, uint32_t index, const uint64_t *skip, struct node_ref *ref)
+{
+	struct node *n = (struct node *)(void *)slots_pin_index(&t->slots, index);
+
+	if (n && (n->domain >= DOMAINS_MAX || skip[n->domain / 64] >> n->domain % 64 & 1)) {
+		node_unpin(t, n);
+		n = NULL;
+	}
+	ref->node = n;
+	return n ? node_ready(t, ref) : -ESTALE;
 }
 
 bool node_is_remote(struct nodes *t, uint64_t id)
 {
-	struct node_ref ref;
+	struct node *n = &t->root;
 	bool remote;
 
-	if (!atomic_load_explicit(&t->has_remote, memory_order_relaxed) ||
-	    node_get(t, id, &ref) < 0)
+	if (!atomic_load_explicit(&t->has_remote, memory_order_relaxed))
 		return false;
-	remote = nodes_kind(t, ref.node->domain) == HOST_REMOTE;
-	node_put(t, &ref);
+	if (id != FUSE_ROOT_ID)
+		n = (struct node *)(void *)slots_pin(&t->slots, id);
+	if (!n)
+		return false;
+	remote = nodes_kind(t, n->domain) == HOST_REMOTE;
+	node_unpin(t, n);
 	return remote;
 }
 
 void node_put(struct nodes *t, struct node_ref *ref)
 {
+	if (ref->own)
+		fd_close(container_of(t, struct fuse_session, nodes), ref->fd);
 	node_unpin(t, ref->node);
 	ref->node = NULL;
 }
 
-void node_forget(struct nodes *t, uint64_t id, uint64_t n)
+/* With a pin, which is dropped. */
+static void forget_pinned(struct nodes *t, struct node *node, uint64_t n)
 {
-	struct node *node = (struct node *)(void *)slots_pin(&t->slots, id);
-	unsigned at;
+	pthread_mutex_t *lock = node_lock(t, node);
 	bool last;
 
-	if (!node)
-		return;
-	at = slot_shard_of(node->slot.index);
-	pthread_mutex_lock(&t->slots.shard[at].lock);
+	pthread_mutex_lock(lock);
 	last = node->nlookup > 0 && n >= node->nlookup;
 	node->nlookup -= MIN(n, node->nlookup);
-	if (last)
-		hash_remove(&t->hash[at], node);
-	pthread_mutex_unlock(&t->slots.shard[at].lock);
+	if (last && node->hashed)
+		node_hash_remove(&t->hash[slot_shard_of(node->slot.index)], node);
+	pthread_mutex_unlock(lock);
 	if (last)
 		node_unpin(t, node);
 	node_unpin(t, node);
 }
 
-/* Take all nodes out of a shard's hash, as a chain. */
-static struct node *shard_take_all(struct nodes *t, unsigned at)
+void node_forget(struct nodes *t, uint64_t id, uint64_t n)
 {
-	struct node_bucket *b = &t->hash[at];
-	struct node *all = NULL, *n, *next;
+	struct node *node = (struct node *)(void *)slots_pin(&t->slots, id);
 
-	pthread_mutex_lock(&t->slots.shard[at].lock);
-	for (uint32_t i = 0; i < b->n_heads; i++) {
-		for (n = b->head[i]; n; n = next) {
-			next = n->next;
-			n->nlookup = 0;
-			n->next = all;
-			all = n;
-		}
-		b->head[i] = NULL;
-	}
-	b->n = 0;
-	pthread_mutex_unlock(&t->slots.shard[at].lock);
-	return all;
+	if (node)
+		forget_pinned(t, node, n);
 }
 
 void nodes_forget_all(struct nodes *t)
 {
-	for (unsigned i = 0; i < SLOT_SHARDS; i++) {
-		struct node *n, *next;
+	for (unsigned shard = 0; shard < SLOT_SHARDS; shard++) {
+		uint32_t made = slots_made(&t->slots, shard);
 
-		/* Out of the hash and with no references, nobody else touches their chain. */
-		for (n = shard_take_all(t, i); n; n = next) {
-			next = n->next;
-			node_unpin(t, n);
+		for (uint32_t i = 0; i < made; i++) {
+			struct slot *slot = slots_pin_index(&t->slots, i * SLOT_SHARDS + shard);
+
+			if (slot)
+				forget_pinned(t, (struct node *)(void *)slot, UINT64_MAX);
 		}
 	}
 	/* Or a guest could fill the table for good, with mounts that have gone. */
 	domains_clear(t);
 }
 
-int nodes_init(struct nodes *t, int root_fd)
+int nodes_init(struct nodes *t, int root_fd, bool by_name)
 {
 	struct statx st;
 	int rc;
 
 	memset(t, 0, sizeof(*t));
+	t->root.slot.index = FUSE_ROOT_ID; /* slot_id() is right for it, too */
 	t->root.fd = root_fd;
 	t->root.type = S_IFDIR;
+	t->root.how = HOW_NOT;
 	rc = attr_stat(root_fd, "", &st);
 	if (rc == 0)
 		rc = slots_init(&t->slots, sizeof(struct node));
-	if (rc < 0) {
-		close(root_fd);
-		return rc;
-	}
+	if (rc < 0)
+		goto close_root;
+	rc = node_owners_init(container_of(t, struct fuse_session, nodes));
+	if (rc < 0)
+		goto free_slots;
 	pthread_mutex_init(&t->domain_lock, NULL);
-	t->root.key = key_of(&st);
+	t->root.key = node_key_of(&st);
 	domain_set_kind(t, 0, host_kind(root_fd));
 	atomic_store(&t->n_domains, 1);
+	node_open_init(t, by_name);
 	return 0;
+
+free_slots:
+	slots_destroy(&t->slots);
+close_root:
+	close(root_fd);
+	return rc;
 }
 
 void nodes_destroy(struct nodes *t)
@@ -526,6 +378,9 @@ void nodes_destroy(struct nodes *t)
 	for (unsigned i = 0; i < SLOT_SHARDS; i++)
 		free(t->hash[i].head);
 	slots_destroy(&t->slots);
+	free(t->owner);
 	pthread_mutex_destroy(&t->domain_lock);
+	if (t->mount_fd >= 0)
+		close(t->mount_fd);
 	close(t->root.fd);
 }

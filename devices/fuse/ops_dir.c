@@ -166,10 +166,11 @@ static bool is_dot(const char *name)
 static void add_node(struct fuse_req *r, const struct handle *h, const char *name,
 		     struct fuse_entry_out *plus, struct fuse_dirent *head)
 {
+	struct node_dir dir = { h->fd, h->node_id, h->domain };
 	struct entry e;
 
 	memset(plus, 0, sizeof(*plus));
-	if (is_dot(name) || node_lookup(r->s, h->fd, name, r->w->may_wait, &e) < 0)
+	if (is_dot(name) || node_lookup(r->s, &dir, name, r->w->may_wait, &e) < 0)
 		return;
 	attr_fill_entry(r->s, plus, &e);
 	head->ino = plus->attr.ino;
@@ -263,6 +264,7 @@ FUSE_OP(op_opendir)
 	(void)body;
 	if (rc < 0)
 		return rc;
+	as.node_id = r->h.nodeid;
 	as.domain = ref.node->domain;
 	as.fd = node_reopen(r->s, &ref, O_RDONLY | O_DIRECTORY);
 	node_put(&r->s->nodes, &ref);

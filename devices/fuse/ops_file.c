@@ -30,9 +30,12 @@ static bool is_for_writing(uint32_t flags)
 }
 
 /* Gives fd away. */
-static int file_handle(struct fuse_req *r, int fd, uint64_t domain, struct fuse_open_out *out)
+static int file_handle(struct fuse_req *r, int fd, uint64_t id, uint64_t domain,
+		       struct fuse_open_out *out)
 {
-	struct handle as = { .fd = fd, .domain = domain };
+	struct handle as = { .fd = fd, .node_id = id, .domain = domain };
+
+	as.held = node_hold_open(r->s, id);
 
 	out->open_flags = open_reply_flags(r->s);
 	return handle_new(r->s, r->w->index, &as, &out->fh);
@@ -53,26 +56,28 @@ FUSE_OP(op_open)
 	if (in->flags & O_TRUNC)
 		cred_keep_setid(!(in->open_flags & FUSE_OPEN_KILL_SUIDGID));
 	fd = node_reopen(r->s, &ref, (int)in->flags & OPEN_FLAGS);
-	rc = fd < 0 ? fd : file_handle(r, fd, ref.node->domain, &out);
+	rc = fd < 0 ? fd : file_handle(r, fd, r->h.nodeid, ref.node->domain, &out);
 	node_put(&r->s->nodes, &ref);
 	return rc < 0 ? rc : req_reply(r, &out, sizeof(out));
 }
 
 /* Reply to CREATE and TMPFILE: fd is new, and is given away. */
-static ssize_t reply_created(struct fuse_req *r, int fd)
+static ssize_t reply_created(struct fuse_req *r, int fd, const struct node_ref *dir_ref,
+			     const char *name)
 {
+	struct node_dir dir = node_dir(dir_ref);
 	struct {
 		struct fuse_entry_out entry;
 		struct fuse_open_out open;
 	} out = { 0 };
 	struct entry e;
-	int rc = node_of_fd(r->s, fd, &e);
+	int rc = node_of_fd(r->s, fd, &dir, name, &e);
 
 	if (rc < 0) {
 		fd_close(r->s, fd);
 		return rc;
 	}
-	rc = file_handle(r, fd, e.domain, &out.open);
+	rc = file_handle(r, fd, e.id, e.domain, &out.open);
 	if (rc < 0) {
 		node_forget(&r->s->nodes, e.id, 1);
 		return rc;
@@ -119,7 +124,7 @@ FUSE_OP(op_create)
 	fd = create_as_caller(r, dir.fd, name, flags, in);
 	if (fd == -EEXIST && !(in->flags & O_EXCL))
 		fd = -ESTALE;
-	rc = fd < 0 ? fd : reply_created(r, fd);
+	rc = fd < 0 ? fd : reply_created(r, fd, &dir, name);
 	node_put(&r->s->nodes, &dir);
 	return rc;
 }
@@ -142,7 +147,7 @@ FUSE_OP(op_tmpfile)
 	/* What file systems without it say, through two kernels. */
 	if (fd == -EISDIR || fd == -EINVAL)
 		fd = -EOPNOTSUPP;
-	rc = fd < 0 ? fd : reply_created(r, fd);
+	rc = fd < 0 ? fd : reply_created(r, fd, &dir, NULL);
 	node_put(&r->s->nodes, &dir);
 	return rc;
 }
@@ -239,12 +244,11 @@ static int sync_below(struct sync_walk *w)
 		uint32_t made = slots_made(&t->slots, shard);
 
 		for (uint32_t i = 0; i < made && w->n_done < n && rc != -ENFILE; i++) {
-			struct slot *slot = slots_pin_index(&t->slots, i * SLOT_SHARDS + shard);
-			struct node_ref ref = { .node = (struct node *)(void *)slot };
+			struct node_ref ref;
 
-			if (!slot)
+			rc = node_get_index(t, i * SLOT_SHARDS + shard, w->done, &ref);
+			if (rc < 0)
 				continue;
-			ref.fd = ref.node->fd;
 			rc = sync_by(w, &ref);
 			node_put(t, &ref);
 		}

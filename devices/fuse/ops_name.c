@@ -40,7 +40,9 @@ static void place_put(struct fuse_req *r, struct place *p)
 
 static int place_lookup(struct fuse_req *r, const struct place *p, bool may_wait, struct entry *e)
 {
-	return node_lookup(r->s, p->dir.fd, p->name, may_wait, e);
+	struct node_dir dir = node_dir(&p->dir);
+
+	return node_lookup(r->s, &dir, p->name, may_wait, e);
 }
 
 /* --- look-up and forget ----------------------------------------------------------------------- */
@@ -210,12 +212,20 @@ FUSE_OP(op_link)
 
 static ssize_t remove_entry(struct fuse_req *r, int flags)
 {
+	struct node_ref old;
+	struct node_dir dir;
 	struct place p;
 	int rc = place_get(r, r->h.nodeid, &p);
 
 	if (rc < 0)
 		return rc;
+	dir = node_dir(&p.dir);
+	node_hold(r->s, &dir, p.name, &old);
 	rc = unlinkat(p.dir.fd, p.name, flags) < 0 ? -errno : 0;
+	if (rc == 0)
+		node_gone(r->s, &old, &dir, p.name);
+	if (old.node)
+		node_put(&r->s->nodes, &old);
 	place_put(r, &p);
 	return req_reply_status(r, rc);
 }
@@ -232,6 +242,31 @@ FUSE_OP(op_rmdir)
 	return remove_entry(r, AT_REMOVEDIR);
 }
 
+/* Rename, and keep track of the nodes of both names. */
+static int rename_places(struct fuse_session *s, const struct place *from, const struct place *to,
+			 unsigned flags)
+{
+	struct node_dir from_dir = node_dir(&from->dir), to_dir = node_dir(&to->dir);
+	struct node_ref moved, old;
+	int rc = 0;
+
+	node_hold_to_move(s, &from_dir, from->name, &moved);
+	node_hold(s, &to_dir, to->name, &old);
+	if (renameat2(from_dir.fd, from->name, to_dir.fd, to->name, flags) < 0)
+		rc = -errno;
+	if (rc == 0 && flags & RENAME_EXCHANGE)
+		node_moved(s, &old, &from_dir, from->name);
+	else if (rc == 0)
+		node_gone(s, &old, &to_dir, to->name);
+	if (rc == 0)
+		node_moved(s, &moved, &to_dir, to->name);
+	if (old.node)
+		node_put(&s->nodes, &old);
+	if (moved.node)
+		node_put(&s->nodes, &moved);
+	return rc;
+}
+
 static ssize_t rename_entry(struct fuse_req *r, uint64_t new_dir, unsigned flags)
 {
 	struct place from, to;
@@ -241,8 +276,7 @@ static ssize_t rename_entry(struct fuse_req *r, uint64_t new_dir, unsigned flags
 		return rc;
 	rc = place_get(r, new_dir, &to);
 	if (rc == 0) {
-		if (renameat2(from.dir.fd, from.name, to.dir.fd, to.name, flags) < 0)
-			rc = -errno;
+		rc = rename_places(r->s, &from, &to, flags);
 		place_put(r, &to);
 	}
 	place_put(r, &from);

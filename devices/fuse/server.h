@@ -1,5 +1,6 @@
 /*
  * Inside of the file server: what session.c, nodes.c, handles.c, fds.c and the operations share.
+ * What only the files of the nodes share is in nodes.h.
  *
  * Vocabulary.  A node is an inode the guest knows (by node id); a handle is an open file or
  * directory (by fh).  A request pins what it uses, so FORGET and RELEASE on another queue at the
@@ -40,7 +41,7 @@ enum host_kind {
 
 enum host_kind host_kind(int fd); /* of the file system that the file is on; fd may be O_PATH */
 
-/* --- nodes (nodes.c) -------------------------------------------------------------------------- */
+/* --- nodes (nodes.c, node_*.c) ---------------------------------------------------------------- */
 
 /* Which file on the host: the mount tells bind mounts of one file system apart. */
 struct node_key {
@@ -49,21 +50,47 @@ struct node_key {
 	uint64_t mnt;
 };
 
+/* How a node that has given up its descriptor gets another: see node_open.c. */
+enum node_how {
+	HOW_HANDLE_LATER, /* by a file handle, not asked for yet */
+	HOW_HANDLE_SOON,  /* one thread is asking for it */
+	HOW_HANDLE,       /* by node.handle */
+	HOW_NAME,         /* by node.name */
+	HOW_NOT,          /* in no way: it keeps the one it has */
+};
+
+/* struct file_handle, as long as those of the file systems that are asked for them. */
+struct node_handle {
+	unsigned len;
+	int type;
+	unsigned char bytes[24];
+};
+
 struct node {
 	struct slot slot;
-	struct node *next; /* hash chain; under the shard lock */
+	_Atomic int fd;    /* O_PATH, or -1; only by node_get() and those who own the slot */
+	atomic_bool used;  /* since the clock hand came by (node_reclaim.c) */
+	atomic_bool keeps; /* its descriptor: it may have no name now.  Set under the shard lock */
+	_Atomic uint8_t how; /* enum node_how */
+	bool hashed;         /* under the shard lock, as the next two */
+	struct node *next;   /* hash chain */
 	/*
 	 * References the guest holds: one more for every reply that names the node, fewer by
 	 * FORGET.  The guest may forge FORGET, so this never decides more than when the guest loses
-	 * its id: a request in flight is protected by pins.  0 = not in the hash.  Under the shard
-	 * lock.
+	 * its id: a request in flight is protected by pins.  0 = the base pin is gone.
 	 */
 	uint64_t nlookup;
-	struct node_key key; /* fixed, as all below */
-	int fd;              /* O_PATH */
+	struct node_key key; /* fixed, as are the next three */
 	uint32_t type;       /* S_IFMT bits of the mode */
 	struct statx_timestamp btime;
 	uint64_t domain; /* see attr_ino() */
+	union {
+		struct node_handle handle; /* HOW_HANDLE; fixed */
+		struct {
+			uint64_t dir; /* id of a directory where it was found */
+			char *text;   /* and its name there; allocated, or NULL: keeps is set */
+		} name;               /* HOW_NAME; under the shard lock */
+	};
 };
 
 #define DOMAINS_MAX 1024
@@ -82,6 +109,19 @@ struct nodes {
 	struct node_key domain[DOMAINS_MAX];
 	uint8_t kind[DOMAINS_MAX]; /* enum host_kind; fixed when a domain is entered */
 	atomic_bool has_remote;    /* some domain is, or was */
+
+	int mount_fd; /* of the root, not O_PATH: file handles are opened by it.  -1: by name */
+	/*
+	 * Names that have moved or gone.  A name looked up is only taken for the node's when none
+	 * has meanwhile, or it may have been this.
+	 */
+	_Atomic uint64_t moves;
+
+	/* Whose a descriptor is: index + 1 of the node's slot, or 0.  See node_reclaim.c. */
+	_Atomic uint32_t *owner;
+	int n_owners;
+	_Atomic int owner_end; /* no descriptor of a node was ever this or above */
+	_Atomic uint32_t owner_hand;
 };
 
 static inline enum host_kind nodes_kind(const struct nodes *t, uint64_t domain)
@@ -100,32 +140,56 @@ bool node_is_remote(struct nodes *t, uint64_t id);
 struct node_ref {
 	struct node *node;
 	int fd;
+	bool own; /* fd is not the node's but of this request only */
 };
 
-int nodes_init(struct nodes *t, int root_fd); /* owns root_fd from here on, also when it fails */
+/* root_fd is the table's from here on, also when it fails.  by_name: without file handles. */
+int nodes_init(struct nodes *t, int root_fd, bool by_name);
 void nodes_destroy(struct nodes *t);
 void nodes_forget_all(struct nodes *t);
 
-int node_get(struct nodes *t, uint64_t id, struct node_ref *ref); /* 0, or -ESTALE: unknown id */
+/*
+ * 0; -ESTALE: unknown id, or its file has gone on the host; or another -errno, when it takes a
+ * descriptor to open it again and that fails.
+ */
+int node_get(struct nodes *t, uint64_t id, struct node_ref *ref);
+/* The same by index of its slot (slots_pin_index), when its domain is not in skip (bit each). */
+int node_get_index(struct nodes *t, uint32_t index, const uint64_t *skip, struct node_ref *ref);
 void node_put(struct nodes *t, struct node_ref *ref);
+
+/* A directory to look names up in: by the node's descriptor, or one of its handle's. */
+struct node_dir {
+	int fd;
+	uint64_t id;
+	uint64_t domain;
+};
+
+static inline struct node_dir node_dir(const struct node_ref *ref)
+{
+	return (struct node_dir){ ref->fd, slot_id(&ref->node->slot), ref->node->domain };
+}
 
 /* What a name led to. */
 struct entry {
 	uint64_t id;
 	uint64_t domain;
+	bool submount; /* a directory on another mount than the one it was found in */
 	struct statx st;
 };
 
 /*
- * Look name up in the directory dir_fd, and take one reference for the guest.  name has passed
- * req_name().  Not may_wait: the directory is on no remote file system; FUSE_SLOW when the name leads
- * to one.
+ * Look name up in dir, and take one reference for the guest.  name has passed req_name().  Not
+ * may_wait: dir is on no remote file system; FUSE_SLOW when the name leads to one.
  */
-int node_lookup(struct fuse_session *s, int dir_fd, const char *name, bool may_wait,
+int node_lookup(struct fuse_session *s, const struct node_dir *dir, const char *name, bool may_wait,
 		struct entry *e);
 
-/* The same for an open descriptor: the file just created.  Refuses no descriptor (fd_room). */
-int node_of_fd(struct fuse_session *s, int fd, struct entry *e);
+/*
+ * The same for an open descriptor: the file just created as name in dir; without a name (NULL) by
+ * O_TMPFILE.  Refuses no descriptor (fd_room).
+ */
+int node_of_fd(struct fuse_session *s, int fd, const struct node_dir *dir, const char *name,
+	       struct entry *e);
 
 void node_forget(struct nodes *t, uint64_t id, uint64_t n);
 
@@ -135,21 +199,45 @@ void node_forget(struct nodes *t, uint64_t id, uint64_t n);
  */
 int node_reopen(struct fuse_session *s, const struct node_ref *ref, int flags);
 
+/*
+ * The guest may go on with a file or directory whose name has gone, and a node that had given up
+ * its descriptor could not find it any more.  So around all that takes names away or moves them:
+ * node_hold before, then node_gone or node_moved when that was done, then node_put.
+ *
+ * node_hold: the node of the file of this name, if the guest knows it, with a descriptor of its own
+ * and pinned so that it stays; else, or when no descriptor is to be had, ref->node is NULL, which
+ * the others take.
+ */
+void node_hold(struct fuse_session *s, const struct node_dir *dir, const char *name,
+	       struct node_ref *ref);
+/* Of a name that only moves: does nothing where nodes are found by file handle. */
+void node_hold_to_move(struct fuse_session *s, const struct node_dir *dir, const char *name,
+		       struct node_ref *ref);
+void node_gone(struct fuse_session *s, struct node_ref *ref, const struct node_dir *dir,
+	       const char *name);
+void node_moved(struct fuse_session *s, struct node_ref *ref, const struct node_dir *to,
+		const char *name);
+
+/* The node of this id, pinned for as long as it is open, if it is found by name; else NULL. */
+struct node *node_hold_open(struct fuse_session *s, uint64_t id);
+void node_unhold(struct fuse_session *s, struct node *n); /* n may be NULL */
+
 /* --- handles (handles.c) ---------------------------------------------------------------------- */
 
 struct handle {
 	struct slot slot;
 	int fd;
 	bool is_dir;
-	uint64_t domain;        /* of the node it was opened from */
-	atomic_bool released;   /* the base pin is gone */
-	struct dir_stream *dir; /* directories only; see ops_dir.c */
+	uint64_t node_id, domain; /* of the node it was opened from */
+	struct node *held;        /* see node_hold_open */
+	atomic_bool released;     /* the base pin is gone */
+	struct dir_stream *dir;   /* directories only; see ops_dir.c */
 };
 
 /* A directory being listed (ops_dir.c). */
 void dir_stream_free(struct fuse_session *s, struct dir_stream *d);
 
-/* fd (of fd_taken) and dir are the handle's from here on, also when it fails.  0 or -errno. */
+/* fd (of fd_taken), held and dir are the handle's from here on, also when it fails.  0 or -errno. */
 int handle_new(struct fuse_session *s, unsigned shard, const struct handle *as, uint64_t *fh);
 struct handle *handle_get(struct fuse_session *s, uint64_t fh, bool is_dir); /* or NULL */
 void handle_put(struct fuse_session *s, struct handle *h);
@@ -172,7 +260,9 @@ struct fuse_session {
 	uint32_t max_write;
 	uint64_t valid_s;      /* how long the guest may trust names and attributes */
 	int proc_fd;           /* /proc/self/fd: from an O_PATH descriptor to the file itself */
+	bool submounts;        /* tell the guest where the host's mounts begin */
 	int fd_limit;          /* descriptors from here up are left to the rest: see fds.c */
+	int fd_soft;           /* nodes that have one from here up give others up */
 	int fd_excess_max;     /* with so many held above it, nothing begins */
 	_Atomic int fd_excess; /* held above it */
 
@@ -224,8 +314,8 @@ struct fd_name fd_name(int fd);
 
 /*
  * Before an operation that takes descriptors: 0, or -ENFILE when the session's share of them is
- * used up.  Asked first, so that nothing has been done when the answer is no.  What was begun may
- * go above the limit by two on each lane, which is what FDS_LEFT_ALONE allows for.
+ * used up and no node can give one up.  Asked first, so that nothing has been done when the answer is no.  What was begun may
+ * go above the limit by four on each lane, which is what FDS_LEFT_ALONE allows for.
  */
 int fd_room(struct fuse_session *s);
 
@@ -233,6 +323,13 @@ int fd_room(struct fuse_session *s);
 int fd_taken(struct fuse_session *s, int fd);
 
 void fd_close(struct fuse_session *s, int fd);
+
+/*
+ * Let nodes that are not in use give up descriptors (node_reclaim.c).  True: some did.  The first
+ * does little, for the time when descriptors are getting short; the second what it can.
+ */
+bool nodes_reclaim_some(struct fuse_session *s);
+bool nodes_reclaim(struct fuse_session *s);
 
 /* --- attributes (attr.c) ---------------------------------------------------------------------- */
 

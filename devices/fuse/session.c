@@ -150,6 +150,8 @@ static uint64_t features_offered(const struct fuse_session *s)
 			 FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
 			 FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT | FUSE_CREATE_SUPP_GROUP;
 
+	if (s->submounts)
+		offer |= FUSE_SUBMOUNTS;
 	if (s->cache == FUSE_CACHE_AUTO)
 		offer |= FUSE_AUTO_INVAL_DATA;
 	if (s->cache == FUSE_CACHE_NONE)
@@ -451,6 +453,7 @@ static struct fuse_session *session_new(const struct fuse_opts *o)
 	}
 	s->readonly = o->readonly;
 	s->cache = o->cache;
+	s->submounts = o->submounts;
 	s->valid_s = cache_valid_s(o->cache);
 	s->max_write = o->max_write ? MIN(o->max_write, MAX_WRITE_MAX) : MAX_WRITE_DEFAULT;
 	fds_init(s);
@@ -474,7 +477,7 @@ int fuse_session_create(const struct fuse_opts *o, struct fuse_session **out)
 		goto free_handles;
 	}
 	root_fd = open(o->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	rc = root_fd < 0 ? -errno : nodes_init(&s->nodes, root_fd);
+	rc = root_fd < 0 ? -errno : nodes_init(&s->nodes, root_fd, o->by_name);
 	if (rc < 0)
 		goto close_proc;
 	if (o->helpers > 0)

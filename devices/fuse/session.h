@@ -27,6 +27,8 @@ struct fuse_opts {
 	unsigned workers;   /* lanes */
 	unsigned helpers;   /* see pool.h; 0: every request is served where it comes in */
 	uint32_t max_write; /* bytes; 0 = 1 MiB */
+	bool submounts;     /* mounts below the path are mounts in the guest, too */
+	bool by_name;       /* no file handles, as on a host without; for tests */
 };
 
 /*

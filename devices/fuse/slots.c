@@ -6,7 +6,7 @@
 
 #define GENERATION_ONE   ((uint64_t)1 << 32)
 #define GENERATION(word) ((word) & ~(GENERATION_ONE - 1))
-#define PINS(word)       ((uint32_t)(word))
+#define PINS(word)       ((uint32_t)(word) & ~(uint32_t)SLOT_OWNED)
 
 int slots_init(struct slots *t, size_t size)
 {
@@ -139,6 +139,22 @@ bool slot_unpin(struct slot *slot)
 {
 	/* Release: our use ends before the teardown; acquire: the teardown sees everyone's use. */
 	return PINS(atomic_fetch_sub_explicit(&slot->state, 1, memory_order_acq_rel)) == 1;
+}
+
+bool slot_own(struct slot *slot)
+{
+	uint64_t word = atomic_load_explicit(&slot->state, memory_order_relaxed);
+
+	/* Acquire: pairs with the release in slot_unpin, all that others did is seen. */
+	return !(word & SLOT_OWNED) && PINS(word) == 2 &&
+	       atomic_compare_exchange_strong_explicit(&slot->state, &word, word | SLOT_OWNED,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+void slot_disown(struct slot *slot)
+{
+	/* Pairs with slot_is_owned. */
+	atomic_fetch_and_explicit(&slot->state, ~SLOT_OWNED, memory_order_release);
 }
 
 void slots_free_locked(struct slots *t, struct slot *slot)

@@ -28,7 +28,7 @@
 #define SLOT_CHUNKS     13 /* per shard; 33 million objects in all */
 
 struct slot {
-	_Atomic uint64_t state; /* generation << 32 | pins */
+	_Atomic uint64_t state; /* generation << 32 | owned << 31 | pins */
 	uint32_t index;
 	uint32_t next_free; /* number of the shard's next free slot + 1; under its lock */
 };
@@ -74,6 +74,26 @@ bool slot_unpin(struct slot *slot);
 
 void slots_free(struct slots *t, struct slot *slot);        /* takes the shard lock */
 void slots_free_locked(struct slots *t, struct slot *slot); /* under the shard lock */
+
+/*
+ * An object can be owned for a moment by one that has pinned it, while nobody else but the base pin
+ * is there; to take from it what others use while they have it pinned.  Who pins it meanwhile sees
+ * that it is owned, and leaves that alone.
+ *
+ * slot_own: with the caller's pin and the base pin, which the caller makes sure cannot be dropped
+ * just now.  False: others are there.
+ */
+bool slot_own(struct slot *slot);
+void slot_disown(struct slot *slot);
+
+#define SLOT_OWNED ((uint64_t)1 << 31)
+
+/* After pinning it.  False: nobody owns it until the caller unpins it. */
+static inline bool slot_is_owned(const struct slot *slot)
+{
+	/* Pairs with slot_disown: what the owner has taken is seen to be gone. */
+	return atomic_load_explicit(&slot->state, memory_order_acquire) & SLOT_OWNED;
+}
 
 /* The index-th object whatever its generation, pinned, or NULL.  For walks over all. */
 struct slot *slots_pin_index(struct slots *t, uint32_t index);

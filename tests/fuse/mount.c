@@ -2,11 +2,13 @@
  * Mounts a directory through heddle's file server on /dev/fuse, so that the server can be tested
  * with a real kernel as client and without a VM.
  *
- * usage: mount [-t THREADS] [-h HELPERS] [-c none|auto|always] [-r] [-s] SHARE MOUNTPOINT [COMMAND ARG...]
+ * usage: mount [-t THREADS] [-h HELPERS] [-c none|auto|always] [-r] [-s] [-n] SHARE MOUNTPOINT
+ *              [COMMAND ARG...]
  * -t  serving threads, each with a queue of its own (default 1)
  * -h  helper threads (default 2)
  * -c  cache policy (default auto)          -r  read-only share
  * -s  split buffers into odd pieces, as a hostile driver would
+ * -n  no file handles: nodes are found again by name
  *
  * With a command: run it, unmount, exit with its code.  Without: serve until SIGINT or SIGTERM.
  * Either way the mount is gone at exit; exit code 125 means that the mount itself failed.
@@ -307,7 +309,7 @@ static void parse(int argc, char **argv, struct options *o)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "+t:h:c:rs")) != -1) {
+	while ((opt = getopt(argc, argv, "+t:h:c:rsn")) != -1) {
 		if (opt == 't')
 			o->fuse.workers = (unsigned)atoi(optarg);
 		else if (opt == 'h')
@@ -318,6 +320,8 @@ static void parse(int argc, char **argv, struct options *o)
 			o->fuse.readonly = true;
 		else if (opt == 's')
 			o->split = true;
+		else if (opt == 'n')
+			o->fuse.by_name = true;
 		else
 			exit(EXIT_SETUP);
 	}
