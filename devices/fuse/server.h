@@ -314,8 +314,9 @@ struct fd_name fd_name(int fd);
 
 /*
  * Before an operation that takes descriptors: 0, or -ENFILE when the session's share of them is
- * used up and no node can give one up.  Asked first, so that nothing has been done when the answer is no.  What was begun may
- * go above the limit by four on each lane, which is what FDS_LEFT_ALONE allows for.
+ * used up and no node can give one up.  Asked first, so that nothing has been done when the answer
+ * is no.  What was begun may go above the limit by four on each lane, which is what FDS_LEFT_ALONE
+ * allows for.
  */
 int fd_room(struct fuse_session *s);
 
