@@ -388,6 +388,9 @@ FUSE_OP(op_lseek);
 FUSE_OP(op_fallocate);
 FUSE_OP(op_copy_file_range);
 
+FUSE_OP(op_ioctl);
+FUSE_OP(op_poll);
+
 FUSE_OP(op_opendir);
 FUSE_OP(op_readdir);
 FUSE_OP(op_readdirplus);

@@ -148,7 +148,8 @@ static uint64_t features_offered(const struct fuse_session *s)
 	uint64_t offer = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DONT_MASK |
 			 FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO |
 			 FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
-			 FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT | FUSE_CREATE_SUPP_GROUP;
+			 FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT | FUSE_CREATE_SUPP_GROUP |
+			 FUSE_HAS_IOCTL_DIR;
 
 	if (s->submounts)
 		offer |= FUSE_SUBMOUNTS;
@@ -234,14 +235,6 @@ static ssize_t op_interrupt(struct fuse_req *r, const void *body)
 	return 0;
 }
 
-/* Regular files and directories have no ioctls here yet; ENOTTY is what programs expect then. */
-static ssize_t op_ioctl(struct fuse_req *r, const void *body)
-{
-	(void)r;
-	(void)body;
-	return -ENOTTY;
-}
-
 /* --- dispatch --------------------------------------------------------------------------------- */
 
 enum {
@@ -300,7 +293,8 @@ static const struct op ops[] = {
 	[FUSE_CREATE] = OP(op_create, IN(create), CREATE_OUT, OP_CHANGES),
 	[FUSE_INTERRUPT] = OP(op_interrupt, IN(interrupt), 0, OP_NO_REPLY | OP_AT_ONCE),
 	[FUSE_DESTROY] = OP(op_destroy, 0, 0, OP_BEFORE_INIT | OP_AT_ONCE),
-	[FUSE_IOCTL] = OP(op_ioctl, IN(ioctl), 0, 0),
+	[FUSE_IOCTL] = OP(op_ioctl, IN(ioctl), OUT(ioctl), 0),
+	[FUSE_POLL] = OP(op_poll, IN(poll), OUT(poll), 0),
 	[FUSE_BATCH_FORGET] = OP(op_batch_forget, IN(batch_forget), 0, OP_NO_REPLY | OP_AT_ONCE),
 	[FUSE_FALLOCATE] = OP(op_fallocate, IN(fallocate), 0, OP_CHANGES | OP_SLOW),
 	[FUSE_READDIRPLUS] = OP(op_readdirplus, IN(read), 0, 0),
@@ -353,6 +347,7 @@ static bool is_slow(struct fuse_req *r, const struct op *op)
 static ssize_t run(struct fuse_req *r, const struct op *op)
 {
 	union body body;
+	ssize_t rc;
 
 	/*
 	 * These answers are for good: told ENOSYS once, the client does not ask again.  So ENOSYS
@@ -371,7 +366,9 @@ static ssize_t run(struct fuse_req *r, const struct op *op)
 		return -EROFS;
 	if (is_slow(r, op))
 		return FUSE_SLOW;
-	return op->fn(r, &body);
+	rc = op->fn(r, &body);
+	/* One file system of the host may say so of itself; the share has others. */
+	return rc == -ENOSYS ? -EOPNOTSUPP : rc;
 }
 
 ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
