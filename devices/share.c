@@ -26,12 +26,13 @@ struct share_opts {
 	const char *tag, *path;
 	unsigned queues, ring, helpers;
 	bool readonly;
-	int cache;
+	int cache, locks;
 };
 
 static int share_parse(char *spec, const struct device_env *env, struct share_opts *o)
 {
 	static const char *const cache_names[] = { "auto", "none", "always", NULL };
+	static const char *const locks_names[] = { "local", "host", NULL };
 	const struct opt table[] = {
 		{ .name = "tag", .kind = OPT_STRING, .dst = &o->tag },
 		{ .name = "path", .kind = OPT_STRING, .dst = &o->path },
@@ -40,6 +41,7 @@ static int share_parse(char *spec, const struct device_env *env, struct share_op
 		{ .name = "ring", .kind = OPT_UINT, .dst = &o->ring, .min = 16, .max = VIRTQ_SIZE_MAX },
 		{ .name = "helpers", .kind = OPT_UINT, .dst = &o->helpers, .min = 1, .max = HELPERS_MAX },
 		{ .name = "cache", .kind = OPT_ENUM, .dst = &o->cache, .names = cache_names },
+		{ .name = "locks", .kind = OPT_ENUM, .dst = &o->locks, .names = locks_names },
 		{ 0 },
 	};
 	int err;
@@ -85,6 +87,7 @@ static int share_open(const struct share_opts *o, struct share *share)
 		.path = o->path,
 		.readonly = o->readonly,
 		.cache = (enum fuse_cache)o->cache,
+		.locks = (enum fuse_locks)o->locks,
 		.workers = o->queues + 1,
 		.helpers = o->helpers,
 	};

@@ -23,6 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "devices/fuse/locks.h"
+
 pthread_mutex_t *node_lock(struct nodes *t, const struct node *n)
 {
 	return &t->slots.shard[slot_shard_of(n->slot.index)].lock;
@@ -153,14 +155,16 @@ static int node_ref_add(struct fuse_session *s, const struct node *as, const str
 
 void node_unpin(struct nodes *t, struct node *n)
 {
+	struct fuse_session *s = container_of(t, struct fuse_session, nodes);
 	int fd;
 
 	if (n == &t->root || !slot_unpin(&n->slot))
 		return;
+	locks_end_node(s, slot_id(&n->slot));
 	fd = atomic_load_explicit(&n->fd, memory_order_relaxed);
 	if (fd >= 0) {
 		node_owner_clear(t, fd);
-		fd_close(container_of(t, struct fuse_session, nodes), fd);
+		fd_close(s, fd);
 	}
 	node_name_free(n);
 	slots_free(&t->slots, &n->slot);

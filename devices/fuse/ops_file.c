@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "devices/fuse/locks.h"
 #include "devices/fuse/server.h"
 
 /*
@@ -157,23 +158,33 @@ static bool is_about_dir(const struct fuse_req *r)
 	return r->h.opcode == FUSE_RELEASEDIR || r->h.opcode == FUSE_FSYNCDIR;
 }
 
+/*
+ * What was locked through the handle ends with it: flock by rule; OFD locks, which look like POSIX
+ * locks here, have no other end; and for POSIX locks FLUSH has been before.
+ */
 FUSE_OP(op_release)
 {
 	const struct fuse_release_in *in = body;
+	const struct lock_key flock = { r->h.nodeid, in->lock_owner, true };
 
+	if (in->release_flags & FUSE_RELEASE_FLOCK_UNLOCK)
+		locks_end(r->s, &flock);
+	locks_end_handle(r->s, r->h.nodeid, in->fh);
 	return req_reply_status(r, handle_release(r->s, in->fh, is_about_dir(r)));
 }
 
 /*
  * One of the guest's descriptors closes: a close of ours lets network file systems report late
- * errors.
+ * errors, and the process loses its POSIX locks on the file.
  */
 FUSE_OP(op_flush)
 {
 	const struct fuse_flush_in *in = body;
+	const struct lock_key posix = { r->h.nodeid, in->lock_owner, false };
 	struct handle *h = handle_get(r->s, in->fh, false);
 	int fd, rc = 0;
 
+	locks_end(r->s, &posix);
 	if (!h)
 		return -EBADF;
 	fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 0);

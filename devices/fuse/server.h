@@ -269,6 +269,7 @@ struct fuse_session {
 	struct nodes nodes;
 	struct slots handles;
 	_Atomic uint32_t n_dir_tails; /* of open directories; see ops_dir.c */
+	struct locks *locks;          /* the guest's on the host; NULL: it keeps them (locks.c) */
 
 	_Atomic uint32_t minor; /* agreed by INIT; 0 before */
 
@@ -387,6 +388,9 @@ FUSE_OP(op_write);
 FUSE_OP(op_lseek);
 FUSE_OP(op_fallocate);
 FUSE_OP(op_copy_file_range);
+
+FUSE_OP(op_getlk);
+FUSE_OP(op_setlk);
 
 FUSE_OP(op_ioctl);
 FUSE_OP(op_poll);

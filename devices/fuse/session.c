@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "devices/fuse/locks.h"
 #include "devices/fuse/server.h"
 #include "vmm/log.h"
 
@@ -157,6 +158,8 @@ static uint64_t features_offered(const struct fuse_session *s)
 		offer |= FUSE_AUTO_INVAL_DATA;
 	if (s->cache == FUSE_CACHE_NONE)
 		offer |= FUSE_DIRECT_IO_ALLOW_MMAP;
+	if (s->locks)
+		offer |= FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS;
 	return offer;
 }
 
@@ -289,6 +292,9 @@ static const struct op ops[] = {
 	[FUSE_READDIR] = OP(op_readdir, IN(read), 0, 0),
 	[FUSE_RELEASEDIR] = OP(op_release, IN(release), 0, 0),
 	[FUSE_FSYNCDIR] = OP(op_fsync, IN(fsync), 0, OP_SLOW),
+	[FUSE_GETLK] = OP(op_getlk, IN(lk), OUT(lk), 0),
+	[FUSE_SETLK] = OP(op_setlk, IN(lk), 0, 0),
+	[FUSE_SETLKW] = OP(op_setlk, IN(lk), 0, 0),
 	[FUSE_ACCESS] = OP(op_access, IN(access), 0, 0),
 	[FUSE_CREATE] = OP(op_create, IN(create), CREATE_OUT, OP_CHANGES),
 	[FUSE_INTERRUPT] = OP(op_interrupt, IN(interrupt), 0, OP_NO_REPLY | OP_AT_ONCE),
@@ -413,6 +419,7 @@ ssize_t fuse_serve_waiting(struct fuse_session *s, struct fuse_worker *w, struct
 void fuse_session_reset(struct fuse_session *s)
 {
 	atomic_store(&s->minor, 0);
+	locks_end_all(s);
 	handles_release_all(s);
 	nodes_forget_all(&s->nodes);
 }
@@ -464,7 +471,9 @@ int fuse_session_create(const struct fuse_opts *o, struct fuse_session **out)
 
 	if (!s)
 		return -ENOMEM;
-	rc = slots_init(&s->handles, sizeof(struct handle));
+	rc = o->locks == FUSE_LOCKS_HOST ? locks_create(s) : 0;
+	if (rc == 0)
+		rc = slots_init(&s->handles, sizeof(struct handle));
 	if (rc < 0)
 		goto free_session;
 	s->proc_fd = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -491,6 +500,7 @@ close_proc:
 free_handles:
 	slots_destroy(&s->handles);
 free_session:
+	locks_destroy(s);
 	free(s->worker);
 	free(s);
 	return rc;
@@ -503,6 +513,7 @@ void fuse_session_destroy(struct fuse_session *s)
 	fuse_session_reset(s);
 	fuse_pool_destroy(s->pool);
 	nodes_destroy(&s->nodes);
+	locks_destroy(s);
 	slots_destroy(&s->handles);
 	close(s->proc_fd);
 	free(s->worker);

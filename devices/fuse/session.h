@@ -19,11 +19,13 @@ struct fuse_session;
 struct fuse_worker;
 
 enum fuse_cache { FUSE_CACHE_AUTO, FUSE_CACHE_NONE, FUSE_CACHE_ALWAYS };
+enum fuse_locks { FUSE_LOCKS_LOCAL, FUSE_LOCKS_HOST };
 
 struct fuse_opts {
 	const char *path; /* directory that is shared; opened at creation */
 	bool readonly;    /* every change answers EROFS */
 	enum fuse_cache cache;
+	enum fuse_locks locks; /* local: the guest's kernel keeps them to itself */
 	unsigned workers;   /* lanes */
 	unsigned helpers;   /* see pool.h; 0: every request is served where it comes in */
 	uint32_t max_write; /* bytes; 0 = 1 MiB */
@@ -57,11 +59,16 @@ struct fuse_worker *fuse_session_helper(struct fuse_session *s, unsigned i);
  */
 int fuse_thread_init(struct fuse_session *s);
 
+/* Of fuse_serve().  On a lane: the request would wait; nothing is done, hand it to a helper. */
+#define FUSE_SLOW  (-(ssize_t)4094)
+/* On a helper: not now (a lock that somebody holds); ask again in a while. */
+#define FUSE_AGAIN (-(ssize_t)4093)
+
 /*
  * Serve one request from in, reply to out (struct fuse_out_header first); the caller's cursors do
  * not move.  Returns the length of the reply, 0 for requests without one (FORGET...), or -EPROTO
  * for a request too short to be answered, or with no room for an answer.  A host error becomes a
- * FUSE error reply, never a negative return.
+ * FUSE error reply, never a negative return.  Or FUSE_SLOW or FUSE_AGAIN, which are no errors.
  */
 ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
 		   struct cursor *out);

@@ -2,11 +2,11 @@
  * Mounts a directory through heddle's file server on /dev/fuse, so that the server can be tested
  * with a real kernel as client and without a VM.
  *
- * usage: mount [-t THREADS] [-h HELPERS] [-c none|auto|always] [-r] [-s] [-n] SHARE MOUNTPOINT
+ * usage: mount [-t THREADS] [-h HELPERS] [-c none|auto|always] [-r] [-s] [-n] [-l] SHARE MOUNTPOINT
  *              [COMMAND ARG...]
  * -t  serving threads, each with a queue of its own (default 1)
  * -h  helper threads (default 2)
- * -c  cache policy (default auto)          -r  read-only share
+ * -c  cache policy (default auto)          -r  read-only share       -l  locks=host
  * -s  split buffers into odd pieces, as a hostile driver would
  * -n  no file handles: nodes are found again by name
  *
@@ -309,7 +309,7 @@ static void parse(int argc, char **argv, struct options *o)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "+t:h:c:rsn")) != -1) {
+	while ((opt = getopt(argc, argv, "+t:h:c:rsnl")) != -1) {
 		if (opt == 't')
 			o->fuse.workers = (unsigned)atoi(optarg);
 		else if (opt == 'h')
@@ -322,6 +322,8 @@ static void parse(int argc, char **argv, struct options *o)
 			o->split = true;
 		else if (opt == 'n')
 			o->fuse.by_name = true;
+		else if (opt == 'l')
+			o->fuse.locks = FUSE_LOCKS_HOST;
 		else
 			exit(EXIT_SETUP);
 	}
