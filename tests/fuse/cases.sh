@@ -1,8 +1,20 @@
 # The tests of run.sh, sourced by it.  A function gets the mount's options; folders are $share, $mnt,
 # $side.  Functions called in_mount run with -e, in the mount.
 
+# For -e, which a command behind "!" does not end.
+fails() {
+	if "$@"; then
+		echo "did not fail: $*"
+		return 1
+	fi
+}
+
 posix() {
 	on "$@" -- "$bin/posix" -o "$side" "$mnt"
+}
+
+posix_locks() {
+	on "$@" -- "$bin/posix" -k lock- -o "$side" "$mnt"
 }
 
 stress() {
@@ -131,11 +143,11 @@ sqlite_wal() {
 
 readonly_work() {
 	[ "$(cat d/f)" = content ]
-	! echo x >d/f
-	! echo x >new
-	! rm d/f
-	! mkdir x
-	! chmod 600 d/f
+	fails sh -c "echo x >d/f"
+	fails sh -c "echo x >new"
+	fails rm d/f
+	fails mkdir x
+	fails chmod 600 d/f
 	[ "$(ls d)" = f ]
 }
 readonly_share() {
@@ -147,14 +159,14 @@ readonly_share() {
 full_work() {
 	dd if=/dev/urandom of=part bs=1M count=4 status=none
 	sum=$(sha256sum <part)
-	! dd if=/dev/zero of=fill bs=64k status=none
-	! cp part again
+	fails dd if=/dev/zero of=fill bs=64k status=none
+	fails cp part again
 	[ "$(stat -c %s fill)" -gt 0 ]
 	[ "$(stat -fc '%b %a %S' "$mnt")" = "$(stat -fc '%b %a %S' "$share")" ]
 	rm -f fill again
 	cp part again
 	[ "$(sha256sum <part)" = "$sum" ] && [ "$(sha256sum <again)" = "$sum" ]
-	! touch $(seq 1 3000) 2>/dev/null
+	fails touch $(seq 1 3000) 2>/dev/null
 	[ "$(stat -fc '%c %d' "$mnt")" = "$(stat -fc '%c %d' "$share")" ]
 	rm -f [0-9]*
 	echo x >room
@@ -167,7 +179,7 @@ host_full() {
 quota_work() {
 	touch f
 	chown 1000 f
-	! dd if=/dev/zero of=f bs=64k count=40 oflag=sync status=none
+	fails dd if=/dev/zero of=f bs=64k count=40 oflag=sync status=none
 	[ "$(stat -c %s f)" -le 1048576 ]
 }
 # Limits of the file's owner hold, though the server is root.
@@ -214,7 +226,7 @@ below_work() {
 	[ "$(stat -c %i a/f)" != "$(stat -c %i b/f)" ]
 	find . ! -name g -printf '%D:%i\n' | sort | uniq -d | grep . && return 1
 	[ "$(tar cf - . | tar tvf - | grep -c 'link to')" = 1 ]
-	! ln a/f b/l
+	fails ln a/f b/l
 	mv a/f b/moved
 	[ "$(cat b/moved)" = a ]
 	[ "$(stat -f -c %b a)" != "$(stat -f -c %b .)" ]
@@ -270,6 +282,157 @@ slow_file() {
 	in_mount "$@" -- slow_work
 	umount "$share/hangs"
 	wait $pid
+}
+
+# --- locks ----------------------------------------------------------------------------------------
+
+# posix_lock FILE try: is a POSIX lock on it free?  posix_lock FILE hold: takes it, says so, and has it
+# until its standard input ends.
+posix_lock() {
+	perl -e 'use Fcntl; $| = 1; open(my $f, "+<", $ARGV[0]) or exit 3;
+		my $l = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0);
+		fcntl($f, F_SETLK, $l) or exit 1;
+		if ($ARGV[1] eq "hold") { print "held\n"; <STDIN>; }' "$1" "$2"
+}
+# excludes HELD OTHER...: what holds a lock on HELD keeps others from OTHER, and gives way when it ends.
+excludes() {
+	local held=$1 other
+	shift
+	exec 9>>"$held"
+	flock -n 9
+	for other; do fails flock -n "$other" true; done
+	# RELEASE is not waited for by close(): a moment for it.
+	exec 9>&-
+	for other; do flock -w 5 "$other" true; done
+	coproc holder { posix_lock "$held" hold; }
+	read -r -u "${holder[0]}"
+	for other; do fails posix_lock "$other" try; done
+	exec {holder[1]}>&-
+	wait "$holder_PID"
+	for other; do posix_lock "$other" try; done
+}
+# Who waits gets the lock when it is free, and not before.
+hands_over() {
+	local from=$1 to=$2
+	exec 9>>"$from"
+	flock -n 9
+	fails flock -w 0.3 "$to" true
+	(exec 9>&- && flock "$to" touch "$side/got") &
+	sleep 0.5
+	[ ! -e "$side/got" ]
+	exec 9>&-
+	wait $!
+	[ -e "$side/got" ]
+	rm "$side/got"
+}
+locks_work() {
+	touch l
+	excludes "$mnt/l" "$mnt/l" "$side/mnt2/l" "$share/l"
+	excludes "$side/mnt2/l" "$mnt/l" "$share/l"
+	excludes "$share/l" "$mnt/l" "$side/mnt2/l"
+	hands_over "$mnt/l" "$side/mnt2/l"
+	hands_over "$mnt/l" "$share/l"
+	hands_over "$share/l" "$mnt/l"
+	flock -n "$mnt/dir" flock -n "$side/mnt2/dir" true # local on directories
+}
+# Two guests on one folder, and the host.
+locks_host() {
+	mkdir "$side/mnt2" "$share/dir"
+	export -f fails posix_lock excludes hands_over locks_work
+	on "$@" -l -- "$bin/mount" -t 2 -l "$share" "$side/mnt2" bash -ec "cd '$mnt'; locks_work"
+}
+# Who never asked for it shares no lock with the host; inside it is exclusive all the same.
+locks_local_work() {
+	touch l
+	excludes "$mnt/l" "$mnt/l"
+	flock -n l flock -n "$share/l" true
+}
+locks_local() {
+	export -f fails posix_lock excludes
+	in_mount "$@" -- locks_local_work
+}
+locks_overlay_work() {
+	mkdir lower upper work merged
+	touch lower/l lower/k
+	mount -t overlay heddle-test -o lowerdir=lower,upperdir=upper,workdir=work merged
+	excludes merged/l merged/l
+	exec 8<merged/k
+	flock -n 8
+	fails flock -n merged/k true
+	exec 8<&-
+	umount merged
+}
+locks_overlay() {
+	export -f fails posix_lock excludes
+	in_mount "$@" -- locks_overlay_work
+}
+# A server that dies, or is unmounted, leaves no lock on the host.
+locks_end_work() {
+	touch l
+	exec 9>l
+	flock -n 9
+	fails flock -n "$share/l" true
+	posix_lock l hold < <(sleep 60) &
+	for i in $(seq 50); do posix_lock "$share/l" try || break; sleep 0.1; done
+	fails posix_lock "$share/l" try
+	touch "$side/reached"
+	kill -9 "$PPID"
+}
+locks_end() {
+	export -f fails posix_lock
+	in_mount "$@" -l -- locks_end_work || true
+	[ -e "$side/reached" ]
+	flock -w 5 "$share/l" true
+	posix_lock "$share/l" try
+}
+
+# --- attributes of files --------------------------------------------------------------------------
+
+same_attributes() {
+	local name
+	for name; do
+		[ "$(lsattr -pd "$name")" = "$(cd "$share" && lsattr -pd "$name")" ]
+	done
+}
+attributes_work() {
+	mkdir d
+	touch f
+	chattr +d f
+	chattr +dA d
+	touch d/g
+	fails chattr +i f
+	fails chattr +a d
+	same_attributes f d d/g
+	case $(lsattr -d f) in *d*' f') ;; *) false ;; esac
+	case $(lsattr -d d) in *d*A*' d') ;; *) false ;; esac
+	chattr -d f
+	same_attributes f
+	case $(cd "$share" && lsattr f) in *d*' f') false ;; esac
+	# What the host has fixed stays.
+	chattr +i "$share/f"
+	fails chattr -i f
+	chattr -i "$share/f"
+	echo x >>f
+}
+projects_work() {
+	mkdir d
+	touch f
+	chattr -p 5 f
+	chattr +P -p 77 d
+	touch d/g
+	same_attributes f d d/g
+	case $(lsattr -pd d/g) in *' 77 '*) ;; *) false ;; esac
+}
+# attributes FUNCTION FEATURES OPTION...: on an ext4 with these features.
+attributes() {
+	local fn=$1 features=$2
+	shift 2
+	truncate -s 32m "$side/image"
+	mkfs.ext4 -q -O "$features" "$side/image" && mount -o loop "$side/image" "$share" 2>/dev/null ||
+		{ echo "no ext4 with $features on a loop device"; return 77; }
+	export -f fails same_attributes
+	in_mount "$@" -- "$fn"
+	umount "$share"
 }
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -337,7 +500,7 @@ swapped_folder() {
 	kill $pid
 	wait $pid || true
 	[ -s "$side/seen" ]
-	! grep outside-secret "$side/seen"
+	fails grep outside-secret "$side/seen"
 	[ "$(cat "$side/outside/canary")" = canary ]
 	[ "$(stat -c %a "$side/outside/canary")" = 600 ]
 	[ "$(ls "$side/outside")" = "$(printf 'canary\nsecret\nsub')" ]

@@ -268,8 +268,8 @@ static int run_case(const struct posix_case *c, const char *dir, const char *ora
 int main(int argc, char **argv)
 {
 	const struct posix_case *const lists[] = { posix_errno_cases, posix_file_cases,
-						   posix_dir_cases, posix_rights_cases,
-						   posix_attr_cases };
+						   posix_dir_cases,   posix_rights_cases,
+						   posix_attr_cases,  posix_lock_cases };
 	const char *oracle = NULL, *word = "";
 	unsigned n = 0, failed = 0;
 	int opt;

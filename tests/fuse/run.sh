@@ -66,7 +66,7 @@ on() {
 in_mount() {
 	local fn=${*: -1}
 	set -- "${@:1:$#-1}"
-	export -f "$fn"
+	export -f "$fn" fails
 	on "$@" bash -ec "cd '$mnt' && $fn"
 }
 export -f on
@@ -134,4 +134,12 @@ t links links_without_size -t 2
 DISK=1 t nothing-left nothing_left -t 4
 t swapped-folder swapped_folder -t 4 -c none
 DISK=1 t overlay overlay_upper -t 4
+t posix-locks posix_locks -t 2 -l
+t locks-host locks_host -t 2
+t locks-local locks_local -t 2
+DISK=1 t locks-overlay locks_overlay -t 2
+DISK=1 t locks-overlay-host locks_overlay -t 2 -l
+t locks-end locks_end -t 2
+DISK=1 t attributes attributes attributes_work extent -t 2
+DISK=1 t projects attributes projects_work project -t 2
 report
