@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/fs.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -132,7 +133,7 @@ static unsigned count_fds(void)
 
 static void start(void)
 {
-	struct fuse_opts o = { .path = share, .workers = 1 };
+	struct fuse_opts o = { .path = share, .workers = 1, .locks = FUSE_LOCKS_HOST };
 
 	(void)userns_enter();
 	make_base();
@@ -264,6 +265,11 @@ static const struct shape shapes[] = {
 	{ FUSE_DESTROY, 0, -1, -1, -1, 0 },
 	{ FUSE_INTERRUPT, LEN(interrupt), -1, -1, -1, 0 },
 	{ FUSE_IOCTL, LEN(ioctl), 0, -1, -1, 0 },
+	{ FUSE_GETLK, LEN(lk), 0, -1, -1, 0 },
+	{ FUSE_SETLK, LEN(lk), 0, -1, -1, 0 },
+	{ FUSE_SETLK, LEN(lk), 0, -1, -1, 0 },
+	{ FUSE_SETLKW, LEN(lk), 0, -1, -1, 0 },
+	{ FUSE_POLL, LEN(poll), 0, -1, -1, 0 },
 	{ 54, 64, 0, -1, -1, 1 },
 };
 
@@ -271,6 +277,53 @@ static void put_at(size_t at, uint64_t v, size_t len)
 {
 	if (at + len <= in_len)
 		memcpy(in_buf + at, &v, len);
+}
+
+/* Few owners and places, so that locks meet. */
+static void put_lock(struct input *in, size_t at)
+{
+	uint8_t x = (uint8_t)take(in, 1), y = (uint8_t)take(in, 1);
+	uint64_t start = y & 15, end = y & 128 ? INT64_MAX : start + (y >> 4 & 7);
+
+	put_at(at + offsetof(struct fuse_lk_in, owner), x & 3, 8);
+	put_at(at + offsetof(struct fuse_lk_in, lk.start), start, 8);
+	put_at(at + offsetof(struct fuse_lk_in, lk.end), end, 8);
+	put_at(at + offsetof(struct fuse_lk_in, lk.type), x >> 2 & 3, 4);
+	put_at(at + offsetof(struct fuse_lk_in, lk.pid), x, 4);
+	put_at(at + offsetof(struct fuse_lk_in, lk_flags), x >> 7, 4);
+}
+
+static void put_ioctl(struct input *in, size_t at)
+{
+	static const uint32_t cmds[] = { FS_IOC_GETFLAGS,   FS_IOC_SETFLAGS,   FS_IOC32_GETFLAGS,
+					 FS_IOC32_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR };
+	uint8_t x = (uint8_t)take(in, 1);
+
+	put_at(at + offsetof(struct fuse_ioctl_in, cmd), cmds[x % ARRAY_SIZE(cmds)], 4);
+	put_at(at + offsetof(struct fuse_ioctl_in, flags), x & 128 ? FUSE_IOCTL_DIR : 0, 4);
+	put_at(at + offsetof(struct fuse_ioctl_in, in_size), x & 64 ? 4 : 28, 4);
+	put_at(at + offsetof(struct fuse_ioctl_in, out_size), x & 64 ? 4 : 28, 4);
+}
+
+/* What some operations say of locks, and what is of no use as zeros. */
+static void put_special(struct input *in, uint32_t opcode, size_t at)
+{
+	switch (opcode) {
+	case FUSE_GETLK:
+	case FUSE_SETLK:
+	case FUSE_SETLKW:
+		put_lock(in, at);
+		break;
+	case FUSE_IOCTL:
+		put_ioctl(in, at);
+		break;
+	case FUSE_FLUSH:
+	case FUSE_RELEASE:
+		put_at(at + 16, take(in, 1) & 3, 8); /* lock_owner */
+		if (opcode == FUSE_RELEASE)
+			put_at(at + 12, take(in, 1) & 3, 4);
+		break;
+	}
 }
 
 /* The body in order, then raw bytes over it at places of the input's choice. */
@@ -291,6 +344,7 @@ static void put_body(struct input *in, const struct shape *k, size_t size)
 		put_at(at + 16, how % 2 ? SEEK_DATA : SEEK_HOLE, 4);
 	if (k->size_at >= 0)
 		put_at(at + (size_t)k->size_at, size, 4);
+	put_special(in, k->opcode, at);
 	for (unsigned i = 0; i < how % 4 && k->len > 0; i++) {
 		size_t to = take(in, 1) % k->len;
 
@@ -336,6 +390,8 @@ static void build(struct input *in, const struct shape *k)
 		put_name(in);
 	if (k->opcode == FUSE_WRITE || k->opcode == FUSE_SETXATTR)
 		put(data, size);
+	if (k->opcode == FUSE_IOCTL)
+		put(data, sizeof(struct fsxattr));
 	if (how & 64)
 		h.total_extlen = put_extensions(in);
 	h.len = (uint32_t)in_len;
@@ -383,6 +439,8 @@ static void check_reply(uint32_t opcode, ssize_t n, size_t room)
 		require(in_len < sizeof(h) || room < sizeof(out));
 		return;
 	}
+	if (n == FUSE_AGAIN && opcode == FUSE_SETLKW)
+		return;
 	require(n >= 0 && (size_t)n <= room);
 	if (n == 0)
 		return;
