@@ -27,13 +27,16 @@ struct share_opts {
 	unsigned queues, ring, helpers;
 	bool readonly;
 	int cache, locks;
+	struct fuse_choices choices;
 };
 
-static int share_parse(char *spec, const struct device_env *env, struct share_opts *o)
+#define SHARE_ROWS 32
+
+static void share_table(struct share_opts *o, struct opt table[SHARE_ROWS])
 {
 	static const char *const cache_names[] = { "auto", "none", "always", NULL };
 	static const char *const locks_names[] = { "local", "host", NULL };
-	const struct opt table[] = {
+	const struct opt rows[] = {
 		{ .name = "tag", .kind = OPT_STRING, .dst = &o->tag },
 		{ .name = "path", .kind = OPT_STRING, .dst = &o->path },
 		{ .name = "ro", .kind = OPT_FLAG, .dst = &o->readonly },
@@ -42,12 +45,36 @@ static int share_parse(char *spec, const struct device_env *env, struct share_op
 		{ .name = "helpers", .kind = OPT_UINT, .dst = &o->helpers, .min = 1, .max = HELPERS_MAX },
 		{ .name = "cache", .kind = OPT_ENUM, .dst = &o->cache, .names = cache_names },
 		{ .name = "locks", .kind = OPT_ENUM, .dst = &o->locks, .names = locks_names },
+		FUSE_CHOICE_ROWS(&o->choices),
 		{ 0 },
 	};
+
+	_Static_assert(ARRAY_SIZE(rows) <= SHARE_ROWS, "SHARE_ROWS");
+	memcpy(table, rows, sizeof(rows));
+}
+
+/* The first three keys are what --mount and --root say themselves. */
+bool share_takes(const char *word)
+{
+	struct share_opts o;
+	struct opt table[SHARE_ROWS];
+	size_t len = strcspn(word, "=");
+
+	share_table(&o, table);
+	for (const struct opt *row = table + 3; row->name; row++)
+		if (strlen(row->name) == len && memcmp(row->name, word, len) == 0)
+			return true;
+	return false;
+}
+
+static int share_parse(char *spec, const struct device_env *env, struct share_opts *o)
+{
+	struct opt table[SHARE_ROWS];
 	int err;
 
 	*o = (struct share_opts){ .queues = MIN(env->n_vcpus, QUEUES_DEFAULT_MAX), .ring = 1024,
 				  .helpers = HELPERS_DEFAULT };
+	share_table(o, table);
 	err = opt_parse_list(table, "--fs", spec);
 	if (err)
 		return err;
@@ -64,7 +91,7 @@ static int share_parse(char *spec, const struct device_env *env, struct share_op
 		log_error("--fs: ring must be a power of two: %u", o->ring);
 		return -EINVAL;
 	}
-	return 0;
+	return fuse_choices_check(&o->choices, o->cache == FUSE_CACHE_NONE);
 }
 
 struct share {
@@ -88,6 +115,7 @@ static int share_open(const struct share_opts *o, struct share *share)
 		.readonly = o->readonly,
 		.cache = (enum fuse_cache)o->cache,
 		.locks = (enum fuse_locks)o->locks,
+		.choices = o->choices,
 		.workers = o->queues + 1,
 		.helpers = o->helpers,
 	};

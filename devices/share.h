@@ -7,9 +7,12 @@
 #include "devices/device.h"
 
 /*
- * spec: "tag=NAME,path=DIR[,ro][,queues=N][,ring=N][,cache=auto|none|always]"; modified.  0 or -errno,
- * having logged one line.
+ * spec: "tag=NAME,path=DIR[,ro][,queues=N][,ring=N][,cache=auto|none|always]" and the keys of
+ * devices/fuse/choices.h; modified.  0 or -errno, having logged one line.
  */
 int share_create(char *spec, const struct device_env *env, struct device *out);
+
+/* Is this "key" or "key=value" one of spec's, tag, path and ro excepted? */
+bool share_takes(const char *word);
 
 #endif

@@ -29,17 +29,19 @@ for o in $(sed 's/\\-/-/g' heddle.1 | grep -E '^\.(TP|B|BR|IP)|^\.BI' | grep -oE
 	check "$o is in heddle.1 but not in --help" $?
 done
 # Keys of device options, in the part of the manual that is about the option.
-for pair in net:devices/net_opts.c fs:devices/share.c; do
+# shellcheck disable=SC2086 # sources: a list of files
+for pair in net:devices/net_opts.c fs:devices/share.c:devices/fuse/choices.h; do
 	option=${pair%%:*}
+	sources=$(printf '%s' "${pair#*:}" | tr ':' ' ')
 	part=$(sed 's/\\-/-/g' heddle.1 | awk -v o="--$option" '/^\.BR --/ { in_it = $2 == o } in_it')
-	keys=$(grep -oE '(\.name = |\{ )"[a-z0-9_]+"' "${pair#*:}" | grep -oE '"[a-z0-9_]+"' | tr -d '"' | sort -u)
+	keys=$(grep -ohE '(\.name = |\{ )"[a-z0-9_-]+"' $sources | grep -oE '"[a-z0-9_-]+"' | tr -d '"' | sort -u)
 	[ "$(printf '%s\n' "$keys" | wc -l)" -ge 5 ]
-	check "keys of --$option are found in ${pair#*:}" $?
+	check "keys of --$option are found in $sources" $?
 	for key in $keys; do
 		# What takes a value stands there as KEY=.
-		tail='([^a-z0-9_]|$)'
-		! grep -qE "\.name = \"$key\", \.kind = OPT_(UINT|STRING|SIZE|CALL)" "${pair#*:}" || tail='='
-		printf '%s\n' "$part" | grep -qE "(^|[^a-z0-9_])$key$tail"
+		tail='([^a-z0-9_-]|$)'
+		! grep -qE "\.name = \"$key\", \.kind = OPT_(UINT|STRING|SIZE|CALL)" $sources || tail='='
+		printf '%s\n' "$part" | grep -qE "(^|[^a-z0-9_-])$key$tail"
 		check "key $key of --$option is not in its part of heddle.1" $?
 	done
 done

@@ -48,10 +48,14 @@ static void record(struct guest_spec *s, const char *fmt, ...)
 	s->record[s->n++] = text;
 }
 
-/* A device spec for a share; commas in the path are doubled, as option lists want it. */
-static int add_share(struct run_opts *o, const char *tag, const char *path, const char *tail)
+/*
+ * A device spec for a share; commas in the path are doubled, as option lists want it.  more: NULL, or
+ * keys of the user's.
+ */
+static int add_share(struct run_opts *o, const char *tag, const char *path, bool readonly,
+		     const char *more)
 {
-	size_t room = 2 * strlen(path) + strlen(tag) + strlen(tail) + 16;
+	size_t room = 2 * strlen(path) + strlen(tag) + (more ? strlen(more) : 0) + 24;
 	char *spec = malloc(room), *to;
 
 	if (!spec)
@@ -62,7 +66,7 @@ static int add_share(struct run_opts *o, const char *tag, const char *path, cons
 			*to++ = ',';
 		*to++ = *path;
 	}
-	memcpy(to, tail, strlen(tail) + 1);
+	sprintf(to, "%s%s", readonly ? ",ro" : "", more ? more : "");
 	return run_opts_add_device(o, "fs", spec);
 }
 
@@ -72,7 +76,7 @@ static int spec_root(struct guest_spec *s, struct run_opts *o)
 
 	record(s, "root=heddle-root");
 	record(s, "rootmode=%s", modes[o->root_mode]);
-	return add_share(o, "heddle-root", o->root, o->root_mode == ROOT_RW ? "" : ",ro");
+	return add_share(o, "heddle-root", o->root, o->root_mode != ROOT_RW, o->root_share);
 }
 
 static int spec_mounts(struct guest_spec *s, struct run_opts *o)
@@ -85,7 +89,7 @@ static int spec_mounts(struct guest_spec *s, struct run_opts *o)
 
 		snprintf(tag, sizeof(tag), "heddle-mount%u", i);
 		record(s, "mount=%s:%s:%s", tag, m->readonly ? "ro" : "rw", m->guest);
-		err = add_share(o, tag, m->host, m->readonly ? ",ro" : "");
+		err = add_share(o, tag, m->host, m->readonly, m->share);
 	}
 	return err;
 }

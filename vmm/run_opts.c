@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "devices/net.h"
+#include "devices/share.h"
 #include "vmm/arch.h"
 #include "vmm/base.h"
 #include "vmm/kernel_find.h"
@@ -77,11 +78,49 @@ static int take_env(void *ctx, const char *value)
 	return 0;
 }
 
+static int mode_of(const char *word, const char *const modes[])
+{
+	for (int i = 0; modes[i]; i++)
+		if (strcmp(word, modes[i]) == 0)
+			return i;
+	return -1;
+}
+
+/*
+ * Cut ",word" off the end of text as long as word is one of modes, the last of which is stored as its
+ * index, or a key of shares.  Returns these, in their order, to be freed; NULL: no memory.
+ */
+static char *cut_words(char *text, const char *const modes[], int *mode)
+{
+	char *keys = calloc(1, strlen(text) + 1), *word;
+
+	if (!keys)
+		return NULL;
+	while ((word = strrchr(text, ','))) {
+		int i = mode_of(word + 1, modes);
+
+		size_t len = strlen(word);
+
+		if (i < 0 && !share_takes(word + 1))
+			break;
+		if (i < 0) {
+			memmove(keys + len, keys, strlen(keys) + 1);
+			memcpy(keys, word, len);
+		} else if (*mode < 0) {
+			*mode = i;
+		}
+		*word = '\0';
+	}
+	return keys;
+}
+
 static int take_mount(void *ctx, const char *value)
 {
+	static const char *const modes[] = { "rw", "ro", NULL };
 	struct run_opts *o = ctx;
 	struct run_mount *m = &o->mount[o->n_mounts];
-	char *copy, *word, *colon;
+	char *copy, *colon;
+	int mode = -1;
 
 	if (o->n_mounts == RUN_MOUNTS_MAX) {
 		log_error("--mount: at most %d are possible", RUN_MOUNTS_MAX);
@@ -92,14 +131,13 @@ static int take_mount(void *ctx, const char *value)
 		return -ENOMEM;
 	*m = (struct run_mount){ .host = copy };
 	o->n_mounts++;
-	word = strrchr(copy, ',');
-	if (word && (strcmp(word, ",ro") == 0 || strcmp(word, ",rw") == 0)) {
-		m->readonly = word[2] == 'o';
-		*word = '\0';
-	}
+	m->share = cut_words(copy, modes, &mode);
+	if (!m->share)
+		return -ENOMEM;
+	m->readonly = mode == 1;
 	colon = strrchr(copy, ':');
 	if (!colon || colon == copy || colon[1] != '/') {
-		log_error("--mount takes DIR:PATH[,ro|rw] with an absolute PATH: %s", value);
+		log_error("--mount takes DIR:PATH[,ro|rw][,...] with an absolute PATH: %s", value);
 		return -EINVAL;
 	}
 	*colon = '\0';
@@ -109,24 +147,22 @@ static int take_mount(void *ctx, const char *value)
 
 static int take_root(void *ctx, const char *value)
 {
-	static const char *const modes[] = { "overlay", "ro", "rw" };
+	static const char *const modes[] = { "overlay", "ro", "rw", NULL };
 	struct run_opts *o = ctx;
-	char *copy = strdup(value), *word;
-	int err = -ENOMEM;
+	char *copy = strdup(value);
+	int mode = -1, err = 0;
 
 	if (!copy)
-		return err;
-	o->root_mode = ROOT_OVERLAY; /* not that of an earlier --root */
-	word = strrchr(copy, ',');
-	for (unsigned i = 0; word && i < ARRAY_SIZE(modes); i++) {
-		if (strcmp(word + 1, modes[i]) == 0) {
-			o->root_mode = (enum root_mode)i;
-			*word = '\0';
-			word = NULL;
-		}
+		return -ENOMEM;
+	/* Nothing is left of an earlier --root. */
+	free(o->root_share);
+	o->root_share = cut_words(copy, modes, &mode);
+	if (!o->root_share) {
+		free(copy);
+		return -ENOMEM;
 	}
+	o->root_mode = mode < 0 ? ROOT_OVERLAY : (enum root_mode)mode;
 	o->has_root = true;
-	err = 0;
 	if (!realpath(copy, o->root)) {
 		log_error("--root %s: %s", copy, strerror(errno));
 		err = -EINVAL;
@@ -184,9 +220,10 @@ static void options_table(struct run_opts *o, struct opt table[OPTION_COUNT])
 		{ "memory", 'm', OPT_SIZE, &o->ram, "SIZE",
 		  "guest RAM, used as touched (default: half the host's, up to 4G)", .min = RAM_MIN,
 		  .max = RAM_MAX },
-		{ "root", 0, OPT_CALL, o, "DIR[,MODE]",
+		{ "root", 0, OPT_CALL, o, "DIR[,MODE][,...]",
 		  "guest root: overlay (throw-away, default), ro or rw (default: /)", .fn = take_root },
-		{ "mount", 0, OPT_CALL, o, "DIR:PATH[,ro|rw]", "share host DIR at PATH of the guest",
+		{ "mount", 0, OPT_CALL, o, "DIR:PATH[,ro|rw][,...]",
+		  "share host DIR at PATH of the guest; more keys as for --fs",
 		  .fn = take_mount },
 		{ "fs", 0, OPT_CALL, o, "tag=T,path=DIR[,...]",
 		  "raw virtio-fs device: ro, queues=N, cache=auto|none|always, locks=local|host, ...",
@@ -365,8 +402,11 @@ int run_opts_parse(struct run_opts *o, int argc, char **argv)
 
 void run_opts_free(struct run_opts *o)
 {
-	for (unsigned i = 0; i < o->n_mounts; i++)
+	for (unsigned i = 0; i < o->n_mounts; i++) {
 		free(o->mount[i].host);
+		free(o->mount[i].share);
+	}
+	free(o->root_share);
 	for (unsigned i = 0; i < o->n_devices; i++)
 		free(o->device[i].spec);
 	free(o->append);

@@ -18,6 +18,7 @@ enum root_mode { ROOT_OVERLAY, ROOT_RO, ROOT_RW };
 
 struct run_mount {
 	char *host, *guest;
+	char *share; /* more keys for the share: ",key=value,..." or "" */
 	bool readonly;
 };
 
@@ -33,6 +34,7 @@ struct run_opts {
 	bool has_root;               /* --root was given */
 	char root[4096];             /* absolute, resolved */
 	enum root_mode root_mode;
+	char *root_share;            /* more keys for the root's share, or NULL */
 	struct run_mount mount[RUN_MOUNTS_MAX];
 	unsigned n_mounts;
 	const char *env[RUN_ENV_MAX]; /* --env, as given */

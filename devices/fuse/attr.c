@@ -36,7 +36,8 @@ static uint32_t encode_rdev(uint32_t major, uint32_t minor)
 	return (minor & 0xff) | (major & 0xfff) << 8 | (minor & ~0xffu) << 12;
 }
 
-void attr_fill(struct fuse_attr *a, uint64_t domain, const struct statx *st)
+void attr_fill(const struct fuse_session *s, struct fuse_attr *a, uint64_t domain,
+	       const struct statx *st)
 {
 	*a = (struct fuse_attr){
 		.ino = attr_ino(domain, st->stx_ino),
@@ -50,8 +51,8 @@ void attr_fill(struct fuse_attr *a, uint64_t domain, const struct statx *st)
 		.ctimensec = st->stx_ctime.tv_nsec,
 		.mode = st->stx_mode,
 		.nlink = st->stx_nlink,
-		.uid = st->stx_uid,
-		.gid = st->stx_gid,
+		.uid = ids_show_uid(&s->choices.ids, st->stx_uid),
+		.gid = ids_show_gid(&s->choices.ids, st->stx_gid),
 		.rdev = encode_rdev(st->stx_rdev_major, st->stx_rdev_minor),
 		.blksize = st->stx_blksize,
 	};
@@ -65,7 +66,7 @@ void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
 	out->nodeid = e->id;
 	out->entry_valid = s->valid_s;
 	out->attr_valid = s->valid_s;
-	attr_fill(&out->attr, e->domain, &e->st);
+	attr_fill(s, &out->attr, e->domain, &e->st);
 	if (e->submount)
 		out->attr.flags |= FUSE_ATTR_SUBMOUNT;
 }

@@ -31,6 +31,7 @@ static _Thread_local struct {
 	bool switches;                              /* may become another user */
 	bool has_groups;                            /* may change its groups */
 	bool keeps_setid;                           /* CAP_FSETID is effective now */
+	uint32_t uid, gid;                          /* between requests */
 	uint32_t mask;                              /* umask now */
 	uint64_t effective, permitted, inheritable; /* at the start */
 } self;
@@ -96,6 +97,8 @@ int cred_thread_init(void)
 	/* Group 0 is the guest's root's, and what cred_leave() goes back to. */
 	self.switches = geteuid() == 0 && (self.effective & need) == need &&
 			syscall(SYS_setresgid, -1, 0, -1) == 0;
+	self.uid = geteuid();
+	self.gid = getegid();
 	self.has_groups = self.switches && syscall(SYS_setgroups, 0, NULL) == 0;
 	self.ready = true;
 	return 0;
@@ -128,8 +131,10 @@ static void group_leave(const struct cred *c)
 		must(syscall(SYS_setgroups, 0, NULL));
 }
 
-static int become_user(uint32_t uid)
+static int become_user(uint32_t uid, bool keep_setid)
 {
+	uint64_t fsetid = CAP_BIT(CAP_FSETID);
+
 	if (syscall(SYS_setresuid, -1, uid, -1) < 0)
 		return -errno;
 	/*
@@ -137,8 +142,8 @@ static int become_user(uint32_t uid)
 	 * knows groups and capabilities of the caller that we do not: keep what overrides
 	 * permission, leave off what makes set-id bits stick.
 	 */
-	caps_set(self.effective & ~CAP_BIT(CAP_FSETID));
-	self.keeps_setid = false;
+	caps_set(keep_setid ? self.effective : self.effective & ~fsetid);
+	self.keeps_setid = keep_setid && self.effective & fsetid;
 	return 0;
 }
 
@@ -150,7 +155,7 @@ static int become(const struct cred *c)
 	if (c->uid == UINT32_MAX || c->gid == UINT32_MAX)
 		return -EPERM;
 	if (c->uid == 0)
-		cred_keep_setid(true);
+		cred_keep_setid(c->root);
 	rc = group_join(c);
 	if (rc < 0)
 		goto refuse;
@@ -159,7 +164,7 @@ static int become(const struct cred *c)
 		goto leave_group;
 	}
 	if (c->uid != 0)
-		rc = become_user(c->uid);
+		rc = become_user(c->uid, c->root);
 	if (rc == 0)
 		return 0;
 	if (c->gid != 0)
@@ -180,9 +185,9 @@ int cred_enter(const struct cred *c, uint32_t mask)
 		self.mask = mask;
 	}
 	if (!self.switches)
-		return 0;
+		return !c->exact || (c->uid == self.uid && c->gid == self.gid) ? 0 : -EPERM;
 	if (c->uid == 0 && c->gid == 0 && !c->has_group) {
-		cred_keep_setid(true);
+		cred_keep_setid(c->root);
 		return 0;
 	}
 	return become(c);

@@ -20,8 +20,10 @@
 
 /* Who asks, from the request header. */
 struct cred {
-	uint32_t uid, gid;
-	bool has_group; /* a further group: the parent directory's, when he is in it */
+	uint32_t uid, gid; /* in the host's numbers; UINT32_MAX: he has none here */
+	bool root;         /* to the guest's kernel */
+	bool exact;        /* what cannot be made his may not be made */
+	bool has_group;    /* a further group: the parent directory's, when he is in it */
 	uint32_t group;
 };
 
@@ -34,8 +36,9 @@ int cred_thread_init(void);
 
 /*
  * Create as this caller: user, group, umask, no CAP_FSETID unless he is root.  Without the right to
- * change users (server not run by root) files belong to the server's user.  0, -EPERM for ids that
- * do not exist here, or other -errno; pair with cred_leave() only after 0.
+ * change users (server not run by root) files belong to the server's user, and an exact caller must be
+ * that.  0, -EPERM for ids that do not exist here, or other -errno; pair with cred_leave() only
+ * after 0.
  */
 int cred_enter(const struct cred *c, uint32_t mask);
 void cred_leave(const struct cred *c);

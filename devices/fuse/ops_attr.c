@@ -16,7 +16,7 @@ static ssize_t reply_attr(struct fuse_req *r, const struct node_ref *ref)
 
 	if (rc < 0)
 		return rc;
-	attr_fill(&out.attr, ref->node->domain, &st);
+	attr_fill(r->s, &out.attr, ref->node->domain, &st);
 	return req_reply(r, &out, sizeof(out));
 }
 
@@ -39,7 +39,8 @@ static struct fuse_sx_time sx_time(const struct statx_timestamp *t)
 	return (struct fuse_sx_time){ .tv_sec = t->tv_sec, .tv_nsec = t->tv_nsec };
 }
 
-static void fill_statx(struct fuse_statx *x, uint64_t domain, const struct statx *st)
+static void fill_statx(const struct fuse_session *s, struct fuse_statx *x, uint64_t domain,
+		       const struct statx *st)
 {
 	*x = (struct fuse_statx){
 		.mask = st->stx_mask & STATX_KNOWN,
@@ -47,8 +48,8 @@ static void fill_statx(struct fuse_statx *x, uint64_t domain, const struct statx
 		.attributes = st->stx_attributes,
 		.attributes_mask = st->stx_attributes_mask,
 		.nlink = st->stx_nlink,
-		.uid = st->stx_uid,
-		.gid = st->stx_gid,
+		.uid = ids_show_uid(&s->choices.ids, st->stx_uid),
+		.gid = ids_show_gid(&s->choices.ids, st->stx_gid),
 		.mode = st->stx_mode,
 		.ino = attr_ino(domain, st->stx_ino),
 		.size = st->stx_size,
@@ -75,18 +76,27 @@ FUSE_OP(op_statx)
 		return rc;
 	rc = attr_statx(ref.fd, sync, in->sx_mask & STATX_KNOWN, &st);
 	if (rc == 0)
-		fill_statx(&out.stat, ref.node->domain, &st);
+		fill_statx(r->s, &out.stat, ref.node->domain, &st);
 	node_put(&r->s->nodes, &ref);
 	return rc < 0 ? rc : req_reply(r, &out, sizeof(out));
 }
 
 /* --- SETATTR ---------------------------------------------------------------------------------- */
 
-static int set_owner(const struct node_ref *ref, const struct fuse_setattr_in *in)
+/*
+ * The host drops set-id bits with it, those of a group whose members cannot execute the file
+ * excepted: whether the caller is in that group is not known here (FUSE_HANDLE_KILLPRIV_V2).
+ */
+static int set_owner(struct fuse_req *r, const struct node_ref *ref,
+		     const struct fuse_setattr_in *in)
 {
 	uid_t uid = in->valid & FATTR_UID ? in->uid : (uid_t)-1;
 	gid_t gid = in->valid & FATTR_GID ? in->gid : (gid_t)-1;
+	int rc = ids_chown(&r->s->choices.ids, &uid, &gid);
 
+	if (rc < 0)
+		return rc;
+	cred_keep_setid(true);
 	if (fchownat(ref->fd, "", uid, gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	return 0;
@@ -154,19 +164,47 @@ static int set_times(const struct node_ref *ref, const struct fuse_setattr_in *i
 	return utimensat(ref->fd, "", t, AT_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
+#define SETS_TIMES (FATTR_ATIME | FATTR_ATIME_NOW | FATTR_MTIME | FATTR_MTIME_NOW)
+#define SETS_ANY   (FATTR_UID | FATTR_GID | FATTR_SIZE | FATTR_MODE | SETS_TIMES)
+
+static bool is_owner(const struct fuse_req *r, const struct node_ref *ref)
+{
+	struct statx st;
+
+	return attr_stat(ref->fd, "", &st) == 0 &&
+	       r->h.uid == ids_show_uid(&r->s->choices.ids, st.stx_uid);
+}
+
+/*
+ * A request to set nothing is all that comes of chown(-1, -1), which clears set-id bits for root and
+ * the owner, and of the guest's kernel before a write, where root's bits stay and others' go with the
+ * write itself.  Root's are told apart by the time of the change, sent along with writeback only.
+ */
+static int set_nothing(struct fuse_req *r, const struct node_ref *ref,
+		       const struct fuse_setattr_in *in)
+{
+	int rc;
+
+	if (r->cred.root ? !(in->valid & FATTR_CTIME) : !is_owner(r, ref))
+		return 0;
+	rc = set_owner(r, ref, in);
+	return rc == -EPERM ? 0 : rc;
+}
+
 /* Owner and size first: both may clear bits of the mode that the request also sets. */
 static int set_all(struct fuse_req *r, const struct node_ref *ref, const struct fuse_setattr_in *in)
 {
-	uint32_t times = FATTR_ATIME | FATTR_ATIME_NOW | FATTR_MTIME | FATTR_MTIME_NOW;
 	int rc = 0;
 
+	if (!(in->valid & SETS_ANY))
+		return set_nothing(r, ref, in);
 	if (in->valid & (FATTR_UID | FATTR_GID))
-		rc = set_owner(ref, in);
+		rc = set_owner(r, ref, in);
 	if (rc == 0 && in->valid & FATTR_SIZE)
 		rc = set_size(r, ref, in);
 	if (rc == 0 && in->valid & FATTR_MODE)
 		rc = set_mode(r, ref, in->mode);
-	if (rc == 0 && in->valid & times)
+	if (rc == 0 && in->valid & SETS_TIMES)
 		rc = set_times(ref, in);
 	return rc;
 }
@@ -189,15 +227,16 @@ FUSE_OP(op_setattr)
 /* --- the rest --------------------------------------------------------------------------------- */
 
 /* The permission bits that apply to the caller; root may everything that somebody may. */
-static unsigned rights_of(const struct cred *c, const struct statx *st)
+static unsigned rights_of(const struct fuse_req *r, const struct statx *st)
 {
+	const struct ids *ids = &r->s->choices.ids;
 	unsigned mode = st->stx_mode;
 
-	if (c->uid == 0)
+	if (r->cred.root)
 		return R_OK | W_OK | (S_ISDIR(mode) || mode & 0111 ? X_OK : 0);
-	if (c->uid == st->stx_uid)
+	if (r->h.uid == ids_show_uid(ids, st->stx_uid))
 		return mode >> 6 & 7;
-	if (c->gid == st->stx_gid)
+	if (r->h.gid == ids_show_gid(ids, st->stx_gid))
 		return mode >> 3 & 7;
 	return mode & 7;
 }
@@ -216,7 +255,7 @@ FUSE_OP(op_access)
 	node_put(&r->s->nodes, &ref);
 	if (rc == 0 && in->mask & W_OK && r->s->readonly)
 		rc = -EROFS;
-	else if (rc == 0 && in->mask & (R_OK | W_OK | X_OK) & ~rights_of(&r->cred, &st))
+	else if (rc == 0 && in->mask & (R_OK | W_OK | X_OK) & ~rights_of(r, &st))
 		rc = -EACCES;
 	return req_reply_status(r, rc);
 }

@@ -9,9 +9,19 @@
  * Flags of open() that mean something to a file on the host.  The rest is the guest kernel's
  * business or would change what is opened.  Not here with a reason: O_APPEND, O_DSYNC, O_SYNC come
  * with each WRITE, where they are right even for pages written back late and after fcntl(F_SETFL);
- * O_DIRECT would ask for the host's alignment, which the guest cannot know.
+ * O_DIRECT, unless asked for, as it wants the host's alignment, which the guest cannot know.
  */
 #define OPEN_FLAGS (O_ACCMODE | O_TRUNC | O_NOATIME)
+
+static int open_flags(const struct fuse_session *s, uint32_t guest)
+{
+	int flags = (int)guest & (s->choices.direct ? OPEN_FLAGS | O_DIRECT : OPEN_FLAGS);
+
+	/* To write a part of a page back the guest reads the rest of it, through the same handle. */
+	if (is_agreed_on(s, FUSE_WRITEBACK_CACHE) && (flags & O_ACCMODE) == O_WRONLY)
+		flags = (flags & ~O_ACCMODE) | O_RDWR;
+	return flags;
+}
 
 static uint32_t open_reply_flags(const struct fuse_session *s)
 {
@@ -30,16 +40,32 @@ static bool is_for_writing(uint32_t flags)
 	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
 }
 
-/* Gives fd away. */
-static int file_handle(struct fuse_req *r, int fd, uint64_t id, uint64_t domain,
+/* Gives fd away; flags: those it was opened with. */
+static int file_handle(struct fuse_req *r, int fd, int flags, uint64_t id, uint64_t domain,
 		       struct fuse_open_out *out)
 {
-	struct handle as = { .fd = fd, .node_id = id, .domain = domain };
+	struct handle as = { .fd = fd, .node_id = id, .domain = domain, .direct = flags & O_DIRECT };
 
 	as.held = node_hold_open(r->s, id);
 
-	out->open_flags = open_reply_flags(r->s);
+	out->open_flags |= open_reply_flags(r->s);
 	return handle_new(r->s, r->w->index, &as, &out->fh);
+}
+
+/* Open the node's file for the guest's flags; *out learns what that means for the guest. */
+static int open_node(struct fuse_req *r, const struct node_ref *ref, uint32_t guest, int *flags,
+		     struct fuse_open_out *out)
+{
+	int fd;
+
+	*flags = open_flags(r->s, guest);
+	fd = node_reopen(r->s, ref, *flags);
+	if (fd != -EACCES || !((*flags ^ (int)guest) & O_ACCMODE))
+		return fd;
+	/* May be written, not read: then the guest may not keep pages of it. */
+	*flags = (*flags & ~O_ACCMODE) | O_WRONLY;
+	out->open_flags = FOPEN_DIRECT_IO;
+	return node_reopen(r->s, ref, *flags);
 }
 
 FUSE_OP(op_open)
@@ -47,7 +73,7 @@ FUSE_OP(op_open)
 	const struct fuse_open_in *in = body;
 	struct fuse_open_out out = { 0 };
 	struct node_ref ref;
-	int fd, rc;
+	int fd, flags, rc;
 
 	if (is_for_writing(in->flags) && r->s->readonly)
 		return -EROFS;
@@ -56,14 +82,14 @@ FUSE_OP(op_open)
 		return rc;
 	if (in->flags & O_TRUNC)
 		cred_keep_setid(!(in->open_flags & FUSE_OPEN_KILL_SUIDGID));
-	fd = node_reopen(r->s, &ref, (int)in->flags & OPEN_FLAGS);
-	rc = fd < 0 ? fd : file_handle(r, fd, r->h.nodeid, ref.node->domain, &out);
+	fd = open_node(r, &ref, in->flags, &flags, &out);
+	rc = fd < 0 ? fd : file_handle(r, fd, flags, r->h.nodeid, ref.node->domain, &out);
 	node_put(&r->s->nodes, &ref);
 	return rc < 0 ? rc : req_reply(r, &out, sizeof(out));
 }
 
-/* Reply to CREATE and TMPFILE: fd is new, and is given away. */
-static ssize_t reply_created(struct fuse_req *r, int fd, const struct node_ref *dir_ref,
+/* Reply to CREATE and TMPFILE: fd, opened with flags, is new, and is given away. */
+static ssize_t reply_created(struct fuse_req *r, int fd, int flags, const struct node_ref *dir_ref,
 			     const char *name)
 {
 	struct node_dir dir = node_dir(dir_ref);
@@ -78,7 +104,7 @@ static ssize_t reply_created(struct fuse_req *r, int fd, const struct node_ref *
 		fd_close(r->s, fd);
 		return rc;
 	}
-	rc = file_handle(r, fd, e.id, e.domain, &out.open);
+	rc = file_handle(r, fd, flags, e.id, e.domain, &out.open);
 	if (rc < 0) {
 		node_forget(&r->s->nodes, e.id, 1);
 		return rc;
@@ -109,7 +135,7 @@ static int create_as_caller(struct fuse_req *r, int dir_fd, const char *name, in
 FUSE_OP(op_create)
 {
 	const struct fuse_create_in *in = body;
-	int flags = ((int)in->flags & OPEN_FLAGS & ~O_TRUNC) | O_CREAT | O_EXCL | O_NOFOLLOW;
+	int flags = (open_flags(r->s, in->flags) & ~O_TRUNC) | O_CREAT | O_EXCL | O_NOFOLLOW;
 	char name[FUSE_NAME_CAP];
 	struct node_ref dir;
 	ssize_t rc = req_name(r, name);
@@ -119,13 +145,20 @@ FUSE_OP(op_create)
 		return rc;
 	if (!S_ISREG(in->mode) && in->mode & S_IFMT)
 		return -EINVAL;
+	rc = labels_take(r);
+	if (rc < 0)
+		return rc;
 	rc = node_get(&r->s->nodes, r->h.nodeid, &dir);
 	if (rc < 0)
 		return rc;
 	fd = create_as_caller(r, dir.fd, name, flags, in);
 	if (fd == -EEXIST && !(in->flags & O_EXCL))
 		fd = -ESTALE;
-	rc = fd < 0 ? fd : reply_created(r, fd, &dir, name);
+	rc = fd < 0 ? fd : labels_set(r, fd, dir.fd, name);
+	if (rc == 0)
+		rc = reply_created(r, fd, flags, &dir, name);
+	else if (fd >= 0)
+		fd_close(r->s, fd);
 	node_put(&r->s->nodes, &dir);
 	return rc;
 }
@@ -134,11 +167,19 @@ FUSE_OP(op_create)
 FUSE_OP(op_tmpfile)
 {
 	const struct fuse_create_in *in = body;
-	int flags = ((int)in->flags & (OPEN_FLAGS | O_EXCL) & ~O_TRUNC) | O_TMPFILE;
+	int flags = (open_flags(r->s, in->flags) & ~O_TRUNC) | ((int)in->flags & O_EXCL) | O_TMPFILE;
+	char name[FUSE_NAME_CAP];
 	struct node_ref dir;
-	ssize_t rc = node_get(&r->s->nodes, r->h.nodeid, &dir);
+	ssize_t rc = 0;
 	int fd;
 
+	/* No name that means anything, but labels may stand behind it. */
+	if (is_agreed_on(r->s, FUSE_SECURITY_CTX))
+		rc = req_string(r, name, sizeof(name));
+	if (rc == 0)
+		rc = labels_take(r);
+	if (rc == 0)
+		rc = node_get(&r->s->nodes, r->h.nodeid, &dir);
 	if (rc < 0)
 		return rc;
 	if (dir.node->type == S_IFDIR)
@@ -148,7 +189,11 @@ FUSE_OP(op_tmpfile)
 	/* What file systems without it say, through two kernels. */
 	if (fd == -EISDIR || fd == -EINVAL)
 		fd = -EOPNOTSUPP;
-	rc = fd < 0 ? fd : reply_created(r, fd, &dir, NULL);
+	rc = fd < 0 ? fd : labels_set(r, fd, -1, NULL);
+	if (rc == 0)
+		rc = reply_created(r, fd, flags, &dir, NULL);
+	else if (fd >= 0)
+		fd_close(r->s, fd);
 	node_put(&r->s->nodes, &dir);
 	return rc;
 }

@@ -18,6 +18,14 @@
  */
 #define COPY_MAX ((size_t)16 * 1024 * 1024)
 
+#define SECTOR_MIN 512 /* of any disk; O_DIRECT is short by less at the end of a file only */
+
+/* Is the guest's file open with O_DIRECT now, and may that reach the host? */
+static bool is_direct(const struct fuse_req *r, uint32_t flags)
+{
+	return r->s->choices.direct && flags & O_DIRECT;
+}
+
 /*
  * Must a lane ask the host not to wait?  A file system that cannot tell whether it would has to be
  * taken to, unless it is memory.
@@ -33,10 +41,9 @@ static int read_flags(const struct fuse_req *r, const struct handle *h)
  * Read len bytes at off into c, short only at the end of the file.  Bytes, -errno, or FUSE_SLOW when
  * some are not in memory.
  */
-static ssize_t read_into(struct fuse_req *r, const struct handle *h, struct cursor c, size_t len,
+static ssize_t read_into(struct fuse_req *r, int fd, int flags, struct cursor c, size_t len,
 			 off_t off)
 {
-	int flags = read_flags(r, h);
 	size_t done = 0;
 
 	while (done < len) {
@@ -45,11 +52,14 @@ static ssize_t read_into(struct fuse_req *r, const struct handle *h, struct curs
 
 		if (n == 0)
 			break;
-		got = preadv2(h->fd, r->w->iov, (int)n, off + (off_t)done, flags);
+		got = preadv2(fd, r->w->iov, (int)n, off + (off_t)done, flags);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0 && flags && (errno == EAGAIN || errno == EOPNOTSUPP))
 			return FUSE_SLOW;
+		/* From the end of a file on, O_DIRECT asks for an alignment that nobody can have. */
+		if (got < 0 && errno == EINVAL && done % SECTOR_MIN != 0)
+			break;
 		/*
 		 * The guest takes a short reply for the end of the file, so never hide an error in
 		 * one.
@@ -78,6 +88,7 @@ FUSE_OP(op_read)
 	const struct fuse_read_in *in = body;
 	struct handle *h = handle_get(r->s, in->fh, false);
 	size_t len = MIN(in->size, r->s->max_write);
+	bool direct = is_direct(r, in->flags);
 	struct cursor data = r->out;
 	ssize_t n = -EINVAL;
 
@@ -85,20 +96,24 @@ FUSE_OP(op_read)
 		return -EBADF;
 	cursor_skip(&data, sizeof(struct fuse_out_header));
 	/* Never more than was agreed, whatever room a guest lays out: it holds the lane. */
-	if (range_ok(in->offset, len))
-		n = read_into(r, h, data, len, (off_t)in->offset);
+	if (direct && !r->w->may_wait)
+		n = FUSE_SLOW;
+	else if (range_ok(in->offset, len))
+		n = read_into(r, handle_fd(r->s, h, direct), read_flags(r, h), data, len,
+			      (off_t)in->offset);
 	handle_put(r->s, h);
 	return n < 0 ? n : req_reply_filled(r, (size_t)n);
 }
 
 /* How the guest's descriptor is open; pages written back later know nothing of that. */
-static int write_flags(const struct fuse_write_in *in)
+static int write_flags(const struct fuse_session *s, const struct fuse_write_in *in)
 {
 	int flags = 0;
 
 	if (in->write_flags & FUSE_WRITE_CACHE)
 		return 0;
-	if (in->flags & O_APPEND)
+	/* A guest that writes back knows where the end is, and the host does not yet. */
+	if (in->flags & O_APPEND && !is_agreed_on(s, FUSE_WRITEBACK_CACHE))
 		flags |= RWF_APPEND;
 	if ((in->flags & O_SYNC) == O_SYNC)
 		flags |= RWF_SYNC;
@@ -132,19 +147,20 @@ FUSE_OP(op_write)
 {
 	const struct fuse_write_in *in = body;
 	struct fuse_write_out out = { 0 };
-	int flags = write_flags(in);
+	bool direct = is_direct(r, in->flags) && !(in->write_flags & FUSE_WRITE_CACHE);
+	int flags = write_flags(r->s, in);
 	struct handle *h;
 	ssize_t n;
 
 	if (in->size > r->in_left || in->size > r->s->max_write || !range_ok(in->offset, in->size))
 		return -EINVAL;
-	if (flags & (RWF_SYNC | RWF_DSYNC) && !r->w->may_wait)
+	if ((direct || flags & (RWF_SYNC | RWF_DSYNC)) && !r->w->may_wait)
 		return FUSE_SLOW;
 	h = handle_get(r->s, in->fh, false);
 	if (!h)
 		return -EBADF;
 	cred_keep_setid(!(in->write_flags & FUSE_WRITE_KILL_SUIDGID));
-	n = write_from(r, h->fd, in->size, (off_t)in->offset, flags);
+	n = write_from(r, handle_fd(r->s, h, direct), in->size, (off_t)in->offset, flags);
 	handle_put(r->s, h);
 	if (n < 0)
 		return n;
@@ -163,6 +179,12 @@ FUSE_OP(op_lseek)
 
 	if (in->whence != SEEK_DATA && in->whence != SEEK_HOLE)
 		return -EINVAL;
+	/*
+	 * What the guest has yet to write back would look like a hole, and it does not do so before it
+	 * asks.  With this answer its kernel takes all up to the end for data.
+	 */
+	if (is_agreed_on(r->s, FUSE_WRITEBACK_CACHE))
+		return -ENOSYS;
 	h = handle_get(r->s, in->fh, false);
 	if (!h)
 		return -EBADF;
@@ -178,7 +200,7 @@ FUSE_OP(op_lseek)
 /* No flag tells whether set-id bits may stay; root's kernel-side rights are the best guess. */
 static void keep_setid_for_root(const struct fuse_req *r)
 {
-	cred_keep_setid(r->cred.uid == 0);
+	cred_keep_setid(r->cred.root);
 }
 
 FUSE_OP(op_fallocate)

@@ -116,6 +116,29 @@ static int place_to_make(struct fuse_req *r, struct place *p)
 	return rc < 0 ? rc : place_get(r, r->h.nodeid, p);
 }
 
+/* Become the caller, once all that the request says has been read. */
+static int caller_enter(struct fuse_req *r, uint32_t mask)
+{
+	int rc = labels_take(r);
+
+	return rc < 0 ? rc : cred_enter(&r->cred, mask);
+}
+
+/* The new entry e of p gets its labels, or goes again. */
+static int label(struct fuse_req *r, const struct place *p, const struct entry *e)
+{
+	struct node_ref ref;
+	int rc = node_get(&r->s->nodes, e->id, &ref);
+
+	if (rc == 0) {
+		rc = labels_set(r, ref.fd, p->dir.fd, p->name);
+		node_put(&r->s->nodes, &ref);
+	}
+	if (rc < 0)
+		node_forget(&r->s->nodes, e->id, 1);
+	return rc;
+}
+
 /* End of an operation that made p (rc: 0) or failed to (rc: -errno). */
 static ssize_t made(struct fuse_req *r, struct place *p, int rc)
 {
@@ -124,6 +147,8 @@ static ssize_t made(struct fuse_req *r, struct place *p, int rc)
 	/* It is made: no way back.  It is where its directory is. */
 	if (rc == 0)
 		rc = place_lookup(r, p, true, &e);
+	if (rc == 0 && r->labels.n > 0)
+		rc = label(r, p, &e);
 	place_put(r, p);
 	return rc < 0 ? rc : reply_entry(r, &e);
 }
@@ -138,7 +163,7 @@ FUSE_OP(op_symlink)
 		return rc;
 	rc = req_string(r, r->w->scratch, PATH_MAX);
 	if (rc == 0)
-		rc = cred_enter(&r->cred, 0);
+		rc = caller_enter(r, 0);
 	if (rc == 0) {
 		rc = symlinkat(r->w->scratch, p.dir.fd, p.name) < 0 ? -errno : 0;
 		cred_leave(&r->cred);
@@ -160,7 +185,7 @@ FUSE_OP(op_mknod)
 
 	if (rc < 0)
 		return rc;
-	rc = cred_enter(&r->cred, in->umask);
+	rc = caller_enter(r, in->umask);
 	if (rc == 0) {
 		dev_t rdev = decode_rdev(in->rdev);
 
@@ -178,7 +203,7 @@ FUSE_OP(op_mkdir)
 
 	if (rc < 0)
 		return rc;
-	rc = cred_enter(&r->cred, in->umask);
+	rc = caller_enter(r, in->umask);
 	if (rc == 0) {
 		rc = mkdirat(p.dir.fd, p.name, in->mode) < 0 ? -errno : 0;
 		cred_leave(&r->cred);

@@ -1,8 +1,7 @@
 /*
  * Operations on extended attributes: SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR.
  *
- * Names of user, trusted and security pass as they are.  POSIX ACLs are not agreed with the guest,
- * whose kernel would otherwise not apply them: neither shown nor taken.  Linux has these calls for
+ * Names are turned into the host's first (xattr_names.c).  Linux has these calls for
  * paths and real descriptors only; a node's descriptor N is the path "N" in /proc/self/fd, which is
  * the working directory of every serving thread (fuse_thread_init).
  */
@@ -12,20 +11,54 @@
 
 #include "devices/fuse/server.h"
 
-#define XATTR_NAME_CAP 256 /* XATTR_NAME_MAX and NUL */
-
-static bool is_hidden(const char *name)
-{
-	return !strncmp(name, "system.", 7);
-}
-
 static int xattr_name(struct fuse_req *r, char name[XATTR_NAME_CAP])
 {
 	int rc = req_string(r, name, XATTR_NAME_CAP);
 
 	if (rc == -ENAMETOOLONG)
 		return -ERANGE;
-	return rc == 0 && is_hidden(name) ? -EOPNOTSUPP : rc;
+	return rc < 0 ? rc : xattr_to_host(r->s, name);
+}
+
+/* What follows the fixed body of a client that was told FUSE_SETXATTR_EXT. */
+static int setxattr_flags(struct fuse_req *r, uint32_t *flags)
+{
+	uint32_t more[2]; /* setxattr_flags, padding */
+
+	_Static_assert(sizeof(more) == sizeof(struct fuse_setxattr_in) - WIRE_SETXATTR_IN_MIN, "");
+	/* Others say nothing of the caller's groups: only root surely may keep the bit. */
+	*flags = r->cred.root ? 0 : FUSE_SETXATTR_ACL_KILL_SGID;
+	if (!is_agreed_on(r->s, FUSE_SETXATTR_EXT))
+		return 0;
+	if (r->in_left < sizeof(more) || !cursor_read(&r->in, more, sizeof(more)))
+		return -EINVAL;
+	r->in_left -= sizeof(more);
+	*flags = more[0];
+	return 0;
+}
+
+/* The host did not: the server is in the file's group, or may set such bits for any. */
+static int drop_setgid(struct fuse_req *r, const struct node_ref *ref)
+{
+	struct statx st;
+	int rc = attr_stat(ref->fd, "", &st);
+
+	if (rc < 0 || !(st.stx_mode & S_ISGID))
+		return rc;
+	if (fchmodat(r->s->proc_fd, fd_name(ref->fd).s, st.stx_mode & 07777 & ~S_ISGID, 0) < 0)
+		return -errno;
+	return 0;
+}
+
+static int set_value(struct fuse_req *r, const struct node_ref *ref, const char *name,
+		     const struct fuse_setxattr_in *in, bool kill_sgid)
+{
+	cred_keep_setid(true);
+	if (setxattr(fd_name(ref->fd).s, name, r->w->scratch, in->size, (int)in->flags) < 0)
+		return -errno;
+	if (kill_sgid && !strcmp(name, "system.posix_acl_access"))
+		return drop_setgid(r, ref);
+	return 0;
 }
 
 FUSE_OP(op_setxattr)
@@ -33,8 +66,11 @@ FUSE_OP(op_setxattr)
 	const struct fuse_setxattr_in *in = body;
 	char name[XATTR_NAME_CAP];
 	struct node_ref ref;
-	int rc = xattr_name(r, name);
+	uint32_t flags;
+	int rc = setxattr_flags(r, &flags);
 
+	if (rc == 0)
+		rc = xattr_name(r, name);
 	if (rc < 0)
 		return rc;
 	if (in->size > FUSE_SCRATCH_LEN)
@@ -44,8 +80,7 @@ FUSE_OP(op_setxattr)
 	rc = node_get(&r->s->nodes, r->h.nodeid, &ref);
 	if (rc < 0)
 		return rc;
-	rc = setxattr(fd_name(ref.fd).s, name, r->w->scratch, in->size, (int)in->flags);
-	rc = rc < 0 ? -errno : 0;
+	rc = set_value(r, &ref, name, in, flags & FUSE_SETXATTR_ACL_KILL_SGID);
 	node_put(&r->s->nodes, &ref);
 	return req_reply_status(r, rc);
 }
@@ -98,37 +133,19 @@ FUSE_OP(op_getxattr)
 	return reply_value(r, asked, n);
 }
 
-/* As on the host, where it takes a capability to see them, and these threads have it. */
-static bool is_listed(const struct fuse_req *r, const char *name)
-{
-	return !is_hidden(name) && (r->cred.uid == 0 || strncmp(name, "trusted.", 8) != 0);
-}
-
-/* Take out of a list of NUL-terminated names what the caller may not see.  The new length. */
-static size_t filter_names(const struct fuse_req *r, char *list, size_t len)
-{
-	size_t to = 0, step;
-
-	for (size_t from = 0; from < len; from += step) {
-		step = strnlen(list + from, len - from) + 1;
-		if (from + step > len || !is_listed(r, list + from))
-			continue;
-		memmove(list + to, list + from, step);
-		to += step;
-	}
-	return to;
-}
-
 FUSE_OP(op_listxattr)
 {
 	const struct fuse_getxattr_in *in = body;
 	struct node_ref ref;
-	ssize_t n = node_get(&r->s->nodes, r->h.nodeid, &ref);
+	ssize_t n;
 
+	if (r->s->choices.xattr == FUSE_XATTR_OFF)
+		return -EOPNOTSUPP;
+	n = node_get(&r->s->nodes, r->h.nodeid, &ref);
 	if (n < 0)
 		return n;
 	n = listxattr(fd_name(ref.fd).s, r->w->scratch, FUSE_SCRATCH_LEN);
-	n = n < 0 ? -errno : (ssize_t)filter_names(r, r->w->scratch, (size_t)n);
+	n = n < 0 ? -errno : (ssize_t)xattr_list_to_guest(r, r->w->scratch, (size_t)n);
 	node_put(&r->s->nodes, &ref);
 	return reply_value(r, in->size, n);
 }

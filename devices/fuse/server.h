@@ -228,6 +228,8 @@ struct handle {
 	struct slot slot;
 	int fd;
 	bool is_dir;
+	bool direct;              /* fd has O_DIRECT */
+	atomic_int other_fd;      /* the same file, O_DIRECT the other way round, or -1; see direct.c */
 	uint64_t node_id, domain; /* of the node it was opened from */
 	struct node *held;        /* see node_hold_open */
 	atomic_bool released;     /* the base pin is gone */
@@ -244,6 +246,9 @@ void handle_put(struct fuse_session *s, struct handle *h);
 int handle_release(struct fuse_session *s, uint64_t fh, bool is_dir); /* 0 or -EBADF */
 void handles_release_all(struct fuse_session *s);
 
+/* The descriptor for I/O that wants O_DIRECT, or does not (direct.c).  Good until handle_put(). */
+int handle_fd(struct fuse_session *s, struct handle *h, bool direct);
+
 /* --- session and worker ----------------------------------------------------------------------- */
 
 struct fuse_worker {
@@ -257,6 +262,7 @@ struct fuse_worker {
 struct fuse_session {
 	bool readonly;
 	enum fuse_cache cache;
+	struct fuse_choices choices;
 	uint32_t max_write;
 	uint64_t valid_s;      /* how long the guest may trust names and attributes */
 	int proc_fd;           /* /proc/self/fd: from an O_PATH descriptor to the file itself */
@@ -271,7 +277,8 @@ struct fuse_session {
 	_Atomic uint32_t n_dir_tails; /* of open directories; see ops_dir.c */
 	struct locks *locks;          /* the guest's on the host; NULL: it keeps them (locks.c) */
 
-	_Atomic uint32_t minor; /* agreed by INIT; 0 before */
+	_Atomic uint32_t minor;    /* agreed by INIT; 0 before */
+	_Atomic uint64_t features; /* FUSE_* flags agreed by INIT; stored before minor */
 
 	unsigned lanes;
 	struct fuse_worker *worker; /* of the lanes, then of the helpers */
@@ -286,8 +293,19 @@ struct fuse_req {
 	size_t in_left;          /* bytes of the request from there on, extensions not counted */
 	struct cursor out;       /* at the start of the reply; header and fixed body fit */
 	struct cred cred;        /* the caller */
+	struct labels {
+		struct cursor raw; /* as they came in the extensions; raw_len 0: not there */
+		size_t raw_len;
+		unsigned n; /* checked, from here on in scratch; see labels.c */
+		const char *at;
+	} labels;
 	bool interrupted;        /* he no longer waits, if that can be helped */
 };
+
+static inline bool is_agreed_on(const struct fuse_session *s, uint64_t feature)
+{
+	return atomic_load_explicit(&s->features, memory_order_relaxed) & feature;
+}
 
 /* The next string of the request: up to cap - 1 bytes and NUL.  0, -EINVAL, or -ENAMETOOLONG. */
 int req_string(struct fuse_req *r, char *s, size_t cap);
@@ -341,7 +359,8 @@ bool nodes_reclaim(struct fuse_session *s);
 #endif
 
 uint64_t attr_ino(uint64_t domain, uint64_t ino);
-void attr_fill(struct fuse_attr *a, uint64_t domain, const struct statx *st);
+void attr_fill(const struct fuse_session *s, struct fuse_attr *a, uint64_t domain,
+	       const struct statx *st);
 void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
 		     const struct entry *e);
 
@@ -351,6 +370,28 @@ int attr_stat(int fd, const char *name, struct statx *st);
 int attr_peek(int fd, const char *name, struct statx *st);
 /* Of a descriptor; sync: AT_STATX_*. */
 int attr_statx(int fd, unsigned sync, unsigned mask, struct statx *st);
+
+/* --- extended attributes' names (xattr_names.c) ----------------------------------------------- */
+
+#define XATTR_NAME_CAP 256 /* XATTR_NAME_MAX and NUL */
+
+/* Turn the guest's name into the host's.  0, or -EOPNOTSUPP, -ERANGE. */
+int xattr_to_host(const struct fuse_session *s, char name[XATTR_NAME_CAP]);
+/* The other way for a list of names, without those that the caller may not see.  Its new length. */
+size_t xattr_list_to_guest(const struct fuse_req *r, char *list, size_t len);
+
+/* --- security labels of new files (labels.c) -------------------------------------------------- */
+
+/*
+ * Take the labels that come with a request that makes a file, whose other parts have been read.  They
+ * are the upper half of scratch from here on.  0 (r->labels.n may be 0), or -errno: make nothing.
+ */
+int labels_take(struct fuse_req *r);
+/*
+ * Give them to the new file fd, which is name in dir_fd (NULL: it has no name).  0, or -errno: then
+ * it has been removed.
+ */
+int labels_set(struct fuse_req *r, int fd, int dir_fd, const char *name);
 
 /* --- operations (ops_*.c) --------------------------------------------------------------------- */
 

@@ -52,7 +52,35 @@ int req_name(struct fuse_req *r, char name[FUSE_NAME_CAP])
 	return 0;
 }
 
-/* Extensions follow the request proper; the only one used is the caller's further group. */
+/* Who asks, in the host's numbers. */
+static void req_cred(struct fuse_req *r)
+{
+	const struct ids *ids = &r->s->choices.ids;
+
+	r->cred = (struct cred){ .uid = r->h.uid, .gid = r->h.gid, .root = r->h.uid == 0 };
+	if (ids_are_same(ids))
+		return;
+	/* Squashed, all is made for the server itself, which is 0 where it can be others at all. */
+	if (ids->squash) {
+		r->cred.uid = r->cred.gid = 0;
+		return;
+	}
+	r->cred.exact = true;
+	idmap_to_host(&ids->uid, r->h.uid, &r->cred.uid);
+	idmap_to_host(&ids->gid, r->h.gid, &r->cred.gid);
+}
+
+static void req_group(struct fuse_req *r, uint32_t group)
+{
+	const struct ids *ids = &r->s->choices.ids;
+
+	if (r->cred.root || ids->squash)
+		return;
+	r->cred.has_group = true;
+	idmap_to_host(&ids->gid, group, &r->cred.group);
+}
+
+/* Extensions follow the request proper: the caller's further group, labels of a new file. */
 static int req_extensions(struct fuse_req *r, struct cursor at, size_t len)
 {
 	struct fuse_ext_header ext;
@@ -68,8 +96,12 @@ static int req_extensions(struct fuse_req *r, struct cursor at, size_t len)
 		if (ext.type == FUSE_EXT_GROUPS && ext.size >= sizeof(ext) + sizeof(groups)) {
 			if (!cursor_read(&body, groups, sizeof(groups)))
 				return -EINVAL;
-			r->cred.has_group = groups[0] > 0 && r->cred.uid != 0;
-			r->cred.group = groups[1];
+			if (groups[0] > 0)
+				req_group(r, groups[1]);
+		}
+		if (ext.type > 0 && ext.type <= FUSE_MAX_NR_SECCTX) {
+			r->labels.raw = at;
+			r->labels.raw_len = ext.size;
 		}
 		cursor_skip(&at, ext.size);
 		len -= ext.size;
@@ -85,7 +117,7 @@ static int req_open(struct fuse_req *r)
 
 	if (!cursor_read(&r->in, &r->h, sizeof(r->h)))
 		return -EPROTO;
-	r->cred = (struct cred){ .uid = r->h.uid, .gid = r->h.gid };
+	req_cred(r);
 	if (r->h.len < sizeof(r->h))
 		return -EINVAL;
 	r->in_left = r->h.len - sizeof(r->h);
@@ -160,6 +192,12 @@ static uint64_t features_offered(const struct fuse_session *s)
 		offer |= FUSE_DIRECT_IO_ALLOW_MMAP;
 	if (s->locks)
 		offer |= FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS;
+	if (s->choices.acl)
+		offer |= FUSE_POSIX_ACL | FUSE_SETXATTR_EXT;
+	if (s->choices.labels)
+		offer |= FUSE_SECURITY_CTX;
+	if (s->choices.writeback)
+		offer |= FUSE_WRITEBACK_CACHE;
 	return offer;
 }
 
@@ -214,6 +252,7 @@ static ssize_t op_init(struct fuse_req *r, const void *body)
 	/* A second INIT is a new mount, with nothing known. */
 	fuse_session_reset(r->s);
 	out = agreement(r->s, &in);
+	atomic_store(&r->s->features, out.flags | (uint64_t)out.flags2 << 32);
 	atomic_store(&r->s->minor, out.minor);
 	return req_reply(r, &out, sizeof(out));
 }
@@ -458,6 +497,7 @@ static struct fuse_session *session_new(const struct fuse_opts *o)
 	s->readonly = o->readonly;
 	s->cache = o->cache;
 	s->submounts = o->submounts;
+	s->choices = o->choices;
 	s->valid_s = cache_valid_s(o->cache);
 	s->max_write = o->max_write ? MIN(o->max_write, MAX_WRITE_MAX) : MAX_WRITE_DEFAULT;
 	fds_init(s);

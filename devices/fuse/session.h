@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "devices/fuse/choices.h"
 #include "vmm/iov.h"
 
 struct fuse_session;
@@ -26,8 +27,9 @@ struct fuse_opts {
 	bool readonly;    /* every change answers EROFS */
 	enum fuse_cache cache;
 	enum fuse_locks locks; /* local: the guest's kernel keeps them to itself */
-	unsigned workers;   /* lanes */
-	unsigned helpers;   /* see pool.h; 0: every request is served where it comes in */
+	struct fuse_choices choices; /* that go together: fuse_choices_check() */
+	unsigned workers; /* lanes */
+	unsigned helpers; /* see pool.h; 0: every request is served where it comes in */
 	uint32_t max_write; /* bytes; 0 = 1 MiB */
 	bool submounts;     /* mounts below the path are mounts in the guest, too */
 	bool by_name;       /* no file handles, as on a host without; for tests */

@@ -2,11 +2,13 @@
  * Mounts a directory through heddle's file server on /dev/fuse, so that the server can be tested
  * with a real kernel as client and without a VM.
  *
- * usage: mount [-t THREADS] [-h HELPERS] [-c none|auto|always] [-r] [-s] [-n] [-l] SHARE MOUNTPOINT
- *              [COMMAND ARG...]
+ * usage: mount [-t THREADS] [-h HELPERS] [-c none|auto|always] [-o KEY,...] [-u ID] [-r] [-s] [-n] [-l]
+ *              SHARE MOUNTPOINT [COMMAND ARG...]
  * -t  serving threads, each with a queue of its own (default 1)
  * -h  helper threads (default 2)
  * -c  cache policy (default auto)          -r  read-only share       -l  locks=host
+ * -o  keys of --fs about rights and writing, as in heddle.1
+ * -u  serve as this user and group, without privileges; the command stays root's
  * -s  split buffers into odd pieces, as a hostile driver would
  * -n  no file handles: nodes are found again by name
  *
@@ -25,14 +27,17 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "devices/fuse/pool.h"
 #include "devices/fuse/session.h"
 #include "vmm/base.h"
+#include "vmm/opt.h"
 
 #define BUF_LEN      (1024 * 1024 + 64 * 1024)
+#define PAGE         4096
 #define EXIT_SETUP   125
 #define THREADS_MAX  64
 #define SMALL_PIECES 256 /* that many pieces of one byte first, then pieces of ODD_LEN */
@@ -44,7 +49,9 @@ struct server {
 	pthread_t thread;
 	int fd;
 	bool split;
-	char *in, *out;
+	uint32_t user; /* to serve as; 0: as we are */
+	char *in_mem, *out_mem;
+	char *in, *out; /* inside, so that the data of WRITE and READ begin with a page */
 	struct iovec *pieces;
 };
 
@@ -78,13 +85,21 @@ static struct cursor pieces(const struct server *s, struct iovec *v, char *buf, 
 	return cursor_of(v, 1);
 }
 
+/* This thread only: libc's functions would change all of them. */
+static bool become(uint32_t user)
+{
+	return syscall(SYS_setgroups, 0, NULL) == 0 &&
+	       syscall(SYS_setresgid, user, user, user) == 0 &&
+	       syscall(SYS_setresuid, user, user, user) == 0;
+}
+
 /* --- slow requests ---------------------------------------------------------------------------- */
 
 /* Buffers change hands with it. */
 struct slow {
 	struct fuse_job job;
 	const struct server *s;
-	char *in, *out;
+	char *in_mem, *out_mem, *in, *out;
 	size_t in_len;
 	struct iovec v[2];
 };
@@ -113,17 +128,19 @@ static void slow_done(struct fuse_job *j, ssize_t len)
 	struct slow *w = container_of(j, struct slow, job);
 
 	reply(w->s, w->out, len);
-	free(w->in);
-	free(w->out);
+	free(w->in_mem);
+	free(w->out_mem);
 	free(w);
 }
 
 static void buffers_new(struct server *s)
 {
-	s->in = malloc(BUF_LEN);
-	s->out = malloc(BUF_LEN);
-	if (!s->in || !s->out)
+	s->in_mem = aligned_alloc(PAGE, BUF_LEN + PAGE);
+	s->out_mem = aligned_alloc(PAGE, BUF_LEN + PAGE);
+	if (!s->in_mem || !s->out_mem)
 		die("memory");
+	s->in = s->in_mem + PAGE - sizeof(struct fuse_in_header) - sizeof(struct fuse_write_in);
+	s->out = s->out_mem + PAGE - sizeof(struct fuse_out_header);
 }
 
 static void hand_on(struct server *s, size_t in_len)
@@ -134,6 +151,8 @@ static void hand_on(struct server *s, size_t in_len)
 	if (!w)
 		die("memory");
 	w->s = s;
+	w->in_mem = s->in_mem;
+	w->out_mem = s->out_mem;
 	w->in = s->in;
 	w->out = s->out;
 	w->in_len = in_len;
@@ -148,12 +167,15 @@ struct helper {
 	struct iothread thread;
 	struct fuse_session *session;
 	unsigned index;
+	uint32_t user;
 };
 
 static int helper_begin(struct iothread *t)
 {
 	struct helper *h = container_of(t, struct helper, thread);
 
+	if (h->user && !become(h->user))
+		return -EPERM;
 	return fuse_helper_start(h->session, h->index, &t->loop);
 }
 
@@ -171,7 +193,7 @@ static void *serve(void *arg)
 	struct server *s = arg;
 	unsigned half = SMALL_PIECES + BUF_LEN / ODD_LEN + 2;
 
-	if (fuse_thread_init(s->session) < 0) {
+	if ((s->user && !become(s->user)) || fuse_thread_init(s->session) < 0) {
 		fprintf(stderr, "mount: fuse_thread_init failed\n");
 		_exit(EXIT_SETUP);
 	}
@@ -213,8 +235,8 @@ static void server_stop(struct server *s)
 {
 	pthread_join(s->thread, NULL);
 	close(s->fd);
-	free(s->in);
-	free(s->out);
+	free(s->in_mem);
+	free(s->out_mem);
 	free(s->pieces);
 }
 
@@ -300,22 +322,35 @@ static enum fuse_cache cache_named(const char *s)
 
 struct options {
 	struct fuse_opts fuse;
+	uint32_t user;
 	bool split;
 	const char *at;
 	char **command; /* or NULL */
 };
 
+static void parse_choices(struct fuse_choices *c, char *list)
+{
+	const struct opt table[] = { FUSE_CHOICE_ROWS(c), { 0 } };
+
+	if (opt_parse_list(table, "-o", list) < 0)
+		exit(EXIT_SETUP);
+}
+
 static void parse(int argc, char **argv, struct options *o)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "+t:h:c:rsnl")) != -1) {
+	while ((opt = getopt(argc, argv, "+t:h:c:o:u:rsnl")) != -1) {
 		if (opt == 't')
 			o->fuse.workers = (unsigned)atoi(optarg);
 		else if (opt == 'h')
 			o->fuse.helpers = (unsigned)atoi(optarg);
 		else if (opt == 'c')
 			o->fuse.cache = cache_named(optarg);
+		else if (opt == 'o')
+			parse_choices(&o->fuse.choices, optarg);
+		else if (opt == 'u')
+			o->user = (uint32_t)atoi(optarg);
 		else if (opt == 'r')
 			o->fuse.readonly = true;
 		else if (opt == 's')
@@ -332,6 +367,8 @@ static void parse(int argc, char **argv, struct options *o)
 		fprintf(stderr, "usage: mount [options] SHARE MOUNTPOINT [COMMAND ARG...]\n");
 		exit(EXIT_SETUP);
 	}
+	if (fuse_choices_check(&o->fuse.choices, o->fuse.cache == FUSE_CACHE_NONE) < 0)
+		exit(EXIT_SETUP);
 	o->fuse.path = argv[optind];
 	o->at = argv[optind + 1];
 	o->command = argc - optind > 2 ? argv + optind + 2 : NULL;
@@ -367,12 +404,14 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < o.fuse.helpers; i++) {
 		helpers[i].session = session;
 		helpers[i].index = i;
+		helpers[i].user = o.user;
 		helper_start(&helpers[i]);
 	}
 	for (unsigned i = 0; i < o.fuse.workers; i++) {
 		servers[i].session = session;
 		servers[i].worker = fuse_session_worker(session, i);
 		servers[i].split = o.split;
+		servers[i].user = o.user;
 		server_start(&servers[i], master);
 	}
 	if (o.command)

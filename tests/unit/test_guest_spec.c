@@ -227,6 +227,18 @@ START_TEST(options_are_completed_and_refused)
 	ck_assert_str_eq(o->mount[0].guest, "/x");
 	ck_assert_str_eq(o->mount[1].guest, "/y");
 	run_opts_free(o);
+	/* Keys of shares stand behind the mode or before it; what is none is a part of the path. */
+	ck_assert_int_eq(parse(o, "--mount=/etc:/x,y,cache=none,ro,uid-map=0:1000:1+5:5:1,acl",
+			       "--root=/usr,squash=0:0,rw,writeback", "true", NULL),
+			 0);
+	ck_assert(o->mount[0].readonly);
+	ck_assert_str_eq(o->mount[0].host, "/etc");
+	ck_assert_str_eq(o->mount[0].guest, "/x,y");
+	ck_assert_str_eq(o->mount[0].share, ",cache=none,uid-map=0:1000:1+5:5:1,acl");
+	ck_assert_int_eq(o->root_mode, ROOT_RW);
+	ck_assert_str_eq(o->root, "/usr");
+	ck_assert_str_eq(o->root_share, ",squash=0:0,writeback");
+	run_opts_free(o);
 	/* In milliseconds it must fit 32 bits. */
 	ck_assert_int_eq(parse(o, "--timeout", "4000000", "true", NULL), 0);
 	run_opts_free(o);
