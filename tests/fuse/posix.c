@@ -1,5 +1,5 @@
 /*
- * usage: posix [-o ORACLE] [-k WORD] DIR
+ * usage: posix [-o ORACLE] [-k WORD] [-x WORD] DIR
  *   -o  a directory on a local file system to compare with      -k  only cases whose name has WORD
  * Prints "ok N name", "not ok N name" or "ok N name # skip why"; exit code 1 when a case failed.
  */
@@ -269,16 +269,19 @@ int main(int argc, char **argv)
 {
 	const struct posix_case *const lists[] = { posix_errno_cases, posix_file_cases,
 						   posix_dir_cases,   posix_rights_cases,
-						   posix_attr_cases,  posix_lock_cases };
-	const char *oracle = NULL, *word = "";
+						   posix_attr_cases,  posix_lock_cases,
+						   posix_setid_cases };
+	const char *oracle = NULL, *word = "", *not = NULL;
 	unsigned n = 0, failed = 0;
 	int opt;
 
-	while ((opt = getopt(argc, argv, "o:k:")) != -1) {
+	while ((opt = getopt(argc, argv, "o:k:x:")) != -1) {
 		if (opt == 'o')
 			oracle = optarg;
 		else if (opt == 'k')
 			word = optarg;
+		else if (opt == 'x')
+			not = optarg;
 	}
 	if (optind + 1 != argc) {
 		fprintf(stderr, "usage: posix [-o ORACLE] [-k WORD] DIR\n");
@@ -288,7 +291,7 @@ int main(int argc, char **argv)
 		for (const struct posix_case *c = lists[i]; c->name; c++) {
 			int rc;
 
-			if (!strstr(c->name, word))
+			if (!strstr(c->name, word) || (not && strstr(c->name, not)))
 				continue;
 			rc = run_case(c, argv[optind], oracle);
 			failed += rc == 0;

@@ -27,7 +27,7 @@ struct posix_case {
 
 /* Lists of cases, ended by an empty one. */
 extern const struct posix_case posix_errno_cases[], posix_file_cases[], posix_dir_cases[],
-	posix_rights_cases[], posix_attr_cases[], posix_lock_cases[];
+	posix_rights_cases[], posix_attr_cases[], posix_lock_cases[], posix_setid_cases[];
 
 /* Note a call's outcome; returns value. */
 long posix_note(const char *text, long value);

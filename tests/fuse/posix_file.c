@@ -251,13 +251,11 @@ static void data_sparse(void)
 {
 	int fd = open("f", O_RDWR | O_CREAT, 0644);
 	off_t far = (off_t)1 << 40;
-	struct stat st;
 
 	DO(pwrite(fd, "end", 3, far));
 	posix_note_fstat(fd);
 	DO(pread(fd, back, 10, far - 2));
 	CHECK(!memcmp(back, "\0\0end", 5));
-	CHECK(fstat(fd, &st) == 0 && st.st_blocks > 0 && st.st_blocks < 1024);
 	DO(lseek(fd, 0, SEEK_DATA) == far);
 	DO(lseek(fd, 0, SEEK_HOLE));
 	DO(lseek(fd, far, SEEK_HOLE) == far + 3);
@@ -269,7 +267,6 @@ static void data_sparse(void)
 static void data_holes(void)
 {
 	int fd = open("dense", O_RDWR | O_CREAT, 0644);
-	struct stat st;
 
 	fill(big, 300000, 9);
 	CHECK(write(fd, big, 300000) == 300000);
@@ -278,7 +275,6 @@ static void data_holes(void)
 	DO(lseek(fd, 0, SEEK_HOLE));
 	DO(lseek(fd, 150000, SEEK_DATA));
 	CHECK(fsync(fd) == 0);
-	CHECK(fstat(fd, &st) == 0 && st.st_blocks * 512 >= 300000);
 	DO(lseek(fd, 299999, SEEK_DATA));
 	DO(lseek(fd, 300000, SEEK_DATA));
 	DO(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 65536, 65536));
@@ -293,6 +289,19 @@ static void data_holes(void)
 	posix_note_fstat(fd);
 	DO(fallocate(fd, 0, 300000, 100000));
 	posix_note_fstat(fd);
+}
+
+/* A guest that writes back late counts a file's blocks when it is closed. */
+static void data_blocks(void)
+{
+	int fd = open("sparse", O_RDWR | O_CREAT, 0644);
+	struct stat st;
+
+	CHECK(pwrite(fd, "end", 3, (off_t)1 << 40) == 3);
+	CHECK(fstat(fd, &st) == 0 && st.st_blocks > 0 && st.st_blocks < 1024);
+	fd = open("dense", O_RDWR | O_CREAT, 0644);
+	CHECK(write(fd, big, 300000) == 300000 && fsync(fd) == 0);
+	CHECK(fstat(fd, &st) == 0 && st.st_blocks * 512 >= 300000);
 }
 
 static void data_copy_range(void)
@@ -467,6 +476,7 @@ const struct posix_case posix_file_cases[] = {
 	{ "data-truncate", data_truncate },
 	{ "data-sparse", data_sparse },
 	{ "data-holes", data_holes },
+	{ "data-blocks", data_blocks },
 	{ "data-copy-range", data_copy_range },
 	{ "data-mmap", data_mmap },
 	{ "data-sync", data_sync },
