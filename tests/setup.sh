@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 packages='gcc libc6-dev make pkg-config musl-tools acpica-tools libkmod-dev libzstd-dev liblzma-dev
-	zlib1g-dev check clang clang-tidy clang-format libclang-rt-14-dev bsdutils git sqlite3 e2fsprogs \
+	zlib1g-dev check clang clang-tidy clang-format libclang-rt-14-dev bsdutils git sqlite3 e2fsprogs
 	acl attr libcap2-bin'
 missing=
 for p in $packages; do

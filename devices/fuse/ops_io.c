@@ -168,7 +168,11 @@ FUSE_OP(op_write)
 	return req_reply(r, &out, sizeof(out));
 }
 
-/* Other kinds of seek need no server; they would only move a position that nothing uses. */
+/*
+ * Other kinds of seek need no server; they would only move a position that nothing uses.  Not with
+ * writeback: what the guest has yet to write back would look like a hole, and it does not do so before
+ * it asks.  Told ENOSYS, its kernel takes all up to the end for data.
+ */
 FUSE_OP(op_lseek)
 {
 	const struct fuse_lseek_in *in = body;
@@ -179,12 +183,6 @@ FUSE_OP(op_lseek)
 
 	if (in->whence != SEEK_DATA && in->whence != SEEK_HOLE)
 		return -EINVAL;
-	/*
-	 * What the guest has yet to write back would look like a hole, and it does not do so before it
-	 * asks.  With this answer its kernel takes all up to the end for data.
-	 */
-	if (is_agreed_on(r->s, FUSE_WRITEBACK_CACHE))
-		return -ENOSYS;
 	h = handle_get(r->s, in->fh, false);
 	if (!h)
 		return -EBADF;

@@ -267,18 +267,34 @@ FUSE_OP(op_rmdir)
 	return remove_entry(r, AT_REMOVEDIR);
 }
 
+/* With a whiteout, the file left in the old place is the caller's. */
+static int rename_as_caller(struct fuse_req *r, const struct place *from, const struct place *to,
+			    unsigned flags)
+{
+	bool makes = flags & RENAME_WHITEOUT;
+	int rc = makes ? cred_enter(&r->cred, 0) : 0;
+
+	if (rc < 0)
+		return rc;
+	if (renameat2(from->dir.fd, from->name, to->dir.fd, to->name, flags) < 0)
+		rc = -errno;
+	if (makes)
+		cred_leave(&r->cred);
+	return rc;
+}
+
 /* Rename, and keep track of the nodes of both names. */
-static int rename_places(struct fuse_session *s, const struct place *from, const struct place *to,
+static int rename_places(struct fuse_req *r, const struct place *from, const struct place *to,
 			 unsigned flags)
 {
 	struct node_dir from_dir = node_dir(&from->dir), to_dir = node_dir(&to->dir);
+	struct fuse_session *s = r->s;
 	struct node_ref moved, old;
-	int rc = 0;
+	int rc;
 
 	node_hold_to_move(s, &from_dir, from->name, &moved);
 	node_hold(s, &to_dir, to->name, &old);
-	if (renameat2(from_dir.fd, from->name, to_dir.fd, to->name, flags) < 0)
-		rc = -errno;
+	rc = rename_as_caller(r, from, to, flags);
 	if (rc == 0 && flags & RENAME_EXCHANGE)
 		node_moved(s, &old, &from_dir, from->name);
 	else if (rc == 0)
@@ -301,7 +317,7 @@ static ssize_t rename_entry(struct fuse_req *r, uint64_t new_dir, unsigned flags
 		return rc;
 	rc = place_get(r, new_dir, &to);
 	if (rc == 0) {
-		rc = rename_places(r->s, &from, &to, flags);
+		rc = rename_places(r, &from, &to, flags);
 		place_put(r, &to);
 	}
 	place_put(r, &from);

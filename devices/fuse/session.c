@@ -285,6 +285,7 @@ enum {
 	OP_BEFORE_INIT = 4,
 	OP_SLOW = 8,    /* takes its time on any file system */
 	OP_AT_ONCE = 16, /* touches no file of the node in the header */
+	OP_NOT_WRITEBACK = 32, /* the client can do better when it writes back */
 };
 
 struct op {
@@ -344,7 +345,7 @@ static const struct op ops[] = {
 	[FUSE_FALLOCATE] = OP(op_fallocate, IN(fallocate), 0, OP_CHANGES | OP_SLOW),
 	[FUSE_READDIRPLUS] = OP(op_readdirplus, IN(read), 0, 0),
 	[FUSE_RENAME2] = OP(op_rename2, IN(rename2), 0, OP_CHANGES),
-	[FUSE_LSEEK] = OP(op_lseek, IN(lseek), OUT(lseek), 0),
+	[FUSE_LSEEK] = OP(op_lseek, IN(lseek), OUT(lseek), OP_NOT_WRITEBACK),
 	[FUSE_COPY_FILE_RANGE] =
 		OP(op_copy_file_range, IN(copy_file_range), OUT(write), OP_CHANGES | OP_SLOW),
 	[FUSE_SYNCFS] = OP(op_syncfs, IN(syncfs), 0, OP_SLOW),
@@ -399,6 +400,8 @@ static ssize_t run(struct fuse_req *r, const struct op *op)
 	 * is only for what no host file system could make work.
 	 */
 	if (!op)
+		return -ENOSYS;
+	if (op->flags & OP_NOT_WRITEBACK && is_agreed_on(r->s, FUSE_WRITEBACK_CACHE))
 		return -ENOSYS;
 	if (!(op->flags & OP_BEFORE_INIT) && !is_agreed(r->s))
 		return -EIO;

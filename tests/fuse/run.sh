@@ -110,6 +110,7 @@ t() {
 }
 
 . tests/fuse/cases.sh
+. tests/fuse/rights.sh
 
 t posix-1 posix -t 1
 DISK=1 t posix-4 posix -t 4
@@ -142,4 +143,19 @@ DISK=1 t locks-overlay-host locks_overlay -t 2 -l
 t locks-end locks_end -t 2
 DISK=1 t attributes attributes attributes_work extent -t 2
 DISK=1 t projects attributes projects_work project -t 2
+t posix-acl posix -t 2 -o acl
+t posix-writeback posix_writeback -t 2
+t posix-mapped posix_mapped -t 2
+t posix-squashed posix_squashed -t 2
+t owners-of-a-user owners_of_a_user -t 2
+t choices-refused choices_refused
+DISK=1 t acls acls_as_on_a_local_one -t 2
+t xattr-choices xattr_choices -t 2
+DISK=1 t overlay-user-names overlay_upper_in_user_names -t 2
+t appends appends -t 4
+t writes-back writes_back -t 4
+DISK=1 t direct-io direct_io -t 2
+t host-edits host_edits 1.2 -t 2
+t host-edits-none host_edits 0 -t 2 -c none
+t host-edits-always host_edits_always -t 2
 report
