@@ -2,9 +2,9 @@
 
 # --- the suite with other choices -----------------------------------------------------------------
 
-# Blocks are counted late with writeback.
+# With writeback no holes are known, and blocks are counted late.
 posix_writeback() {
-	on "$@" -o writeback -- "$bin/posix" -x data-blocks -o "$side" "$mnt"
+	on "$@" -o writeback -- "$bin/posix" -x data-holes -o "$side" "$mnt"
 }
 
 # The guest's ids are others on the host, and it cannot tell.
