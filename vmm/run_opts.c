@@ -99,7 +99,7 @@ static char *cut_words(char *text, const char *const modes[], int *mode)
 	while ((word = strrchr(text, ','))) {
 		int i = mode_of(word + 1, modes);
 
-		size_t len = strlen(word);
+		size_t len = (size_t)(text + strlen(text) - word);
 
 		if (i < 0 && !share_takes(word + 1))
 			break;

@@ -180,7 +180,7 @@ FUSE_OP(op_tmpfile)
 		rc = labels_take(r);
 	if (rc == 0)
 		rc = node_get(&r->s->nodes, r->h.nodeid, &dir);
-	if (rc < 0)
+	if (rc != 0)
 		return rc;
 	if (dir.node->type == S_IFDIR)
 		fd = create_as_caller(r, r->s->proc_fd, fd_name(dir.fd).s, flags, in);

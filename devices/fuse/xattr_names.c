@@ -11,7 +11,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define KEPT_AS "user.heddle."
+#define KEPT_AS  "user.heddle."
+#define KEPT_LEN (sizeof(KEPT_AS) - 1)
 
 static bool begins(const char *name, const char *with)
 {
@@ -40,10 +41,10 @@ int xattr_to_host(const struct fuse_session *s, char name[XATTR_NAME_CAP])
 		return is_acl(name) && is_agreed_on(s, FUSE_POSIX_ACL) ? 0 : -EOPNOTSUPP;
 	if (!is_mapped(s, name))
 		return 0;
-	if (len + strlen(KEPT_AS) >= XATTR_NAME_CAP)
+	if (len + KEPT_LEN >= XATTR_NAME_CAP)
 		return -ERANGE;
-	memmove(name + strlen(KEPT_AS), name, len + 1);
-	memcpy(name, KEPT_AS, strlen(KEPT_AS));
+	memmove(name + KEPT_LEN, name, len + 1);
+	memcpy(name, KEPT_AS, KEPT_LEN);
 	return 0;
 }
 
@@ -55,7 +56,7 @@ static const char *to_guest(const struct fuse_req *r, const char *name)
 	if (is_mapped(r->s, name)) {
 		if (!begins(name, KEPT_AS))
 			return NULL;
-		name += strlen(KEPT_AS);
+		name += KEPT_LEN;
 		/* What it would not be kept for was put there by the host. */
 		if (!is_mapped(r->s, name))
 			return NULL;

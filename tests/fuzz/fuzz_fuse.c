@@ -133,7 +133,12 @@ static unsigned count_fds(void)
 
 static void start(void)
 {
-	struct fuse_opts o = { .path = share, .workers = 1, .locks = FUSE_LOCKS_HOST };
+	struct fuse_opts o = {
+		.path = share,
+		.workers = 1,
+		.locks = FUSE_LOCKS_HOST,
+		.choices = { .acl = true, .labels = true, .xattr = FUSE_XATTR_USER, .direct = true },
+	};
 
 	(void)userns_enter();
 	make_base();
