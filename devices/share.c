@@ -25,7 +25,7 @@
 struct share_opts {
 	const char *tag, *path;
 	unsigned queues, ring, helpers;
-	bool readonly;
+	bool readonly, submounts;
 	int cache, locks;
 	struct fuse_choices choices;
 };
@@ -43,6 +43,7 @@ static void share_table(struct share_opts *o, struct opt table[SHARE_ROWS])
 		{ .name = "queues", .kind = OPT_UINT, .dst = &o->queues, .min = 1, .max = QUEUES_MAX },
 		{ .name = "ring", .kind = OPT_UINT, .dst = &o->ring, .min = 16, .max = VIRTQ_SIZE_MAX },
 		{ .name = "helpers", .kind = OPT_UINT, .dst = &o->helpers, .min = 1, .max = HELPERS_MAX },
+		{ .name = "submounts", .kind = OPT_FLAG, .dst = &o->submounts },
 		{ .name = "cache", .kind = OPT_ENUM, .dst = &o->cache, .names = cache_names },
 		{ .name = "locks", .kind = OPT_ENUM, .dst = &o->locks, .names = locks_names },
 		FUSE_CHOICE_ROWS(&o->choices),
@@ -83,8 +84,8 @@ static int share_parse(char *spec, const struct device_env *env, struct share_op
 		return -EINVAL;
 	}
 	if (*o->tag == '\0' || strlen(o->tag) > TAG_MAX) {
-		log_error("--fs: tag has %zu bytes, 1 to %d are possible: %s", strlen(o->tag), TAG_MAX,
-			  o->tag);
+		log_error("--fs: tag has %zu bytes, 1 to %d are possible: %s", strlen(o->tag),
+			  TAG_MAX, o->tag);
 		return -EINVAL;
 	}
 	if (o->ring & (o->ring - 1)) {
@@ -113,6 +114,7 @@ static int share_open(const struct share_opts *o, struct share *share)
 	const struct fuse_opts fuse = {
 		.path = o->path,
 		.readonly = o->readonly,
+		.submounts = o->submounts,
 		.cache = (enum fuse_cache)o->cache,
 		.locks = (enum fuse_locks)o->locks,
 		.choices = o->choices,

@@ -31,7 +31,11 @@ struct fuse_opts {
 	unsigned workers; /* lanes */
 	unsigned helpers; /* see pool.h; 0: every request is served where it comes in */
 	uint32_t max_write; /* bytes; 0 = 1 MiB */
-	bool submounts;     /* mounts below the path are mounts in the guest, too */
+	/*
+	 * Mounts below the path are mounts in the guest, too.  Each stays busy on the host for as
+	 * long as the guest has it mounted.
+	 */
+	bool submounts;
 	bool by_name;       /* no file handles, as on a host without; for tests */
 };
 

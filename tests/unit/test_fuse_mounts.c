@@ -53,6 +53,91 @@ START_TEST(mounts_below_the_share)
 }
 END_TEST
 
+static uint32_t flags_of(uint64_t dir, const char *name)
+{
+	ck_assert_uint_ne(lookup(&c, dir, name, NULL), 0);
+	return ((struct fuse_entry_out *)body(&c))->attr.flags;
+}
+
+/* All flags in the listing of a directory. */
+static uint32_t flags_listed(uint64_t dir)
+{
+	struct fuse_read_in in = { .size = 4096 };
+	uint32_t flags = 0;
+
+	ck_assert_int_eq(open_node(&c, FUSE_OPENDIR, dir, O_RDONLY | O_DIRECTORY, &in.fh), 0);
+	ck_assert_int_eq(CALL(&c, FUSE_READDIRPLUS, dir, in, NULL), 0);
+	for (size_t at = 0; at < body_len(&c);) {
+		struct fuse_direntplus *e = (void *)((char *)body(&c) + at);
+
+		flags |= e->entry_out.attr.flags;
+		at += FUSE_DIRENTPLUS_SIZE(e);
+	}
+	ck_assert_int_eq(release(&c, FUSE_RELEASEDIR, in.fh), 0);
+	return flags;
+}
+
+/* Told where asked for (1), and only of the directory where a mount begins. */
+START_TEST(submounts_are_told)
+{
+	uint32_t expected = _i ? FUSE_ATTR_SUBMOUNT : 0;
+	struct fuse_opts o = { .submounts = _i };
+	struct fuse_init_out *init = body(&c);
+	uint64_t m;
+
+	client_stop(&c);
+	client_start(&c, &o);
+	ck_assert_uint_eq(init->flags & FUSE_SUBMOUNTS, _i ? FUSE_SUBMOUNTS : 0);
+	ck_assert_int_eq(mkdir(host(&c, "d"), 0755), 0);
+	ck_assert_int_eq(mkdir(host(&c, "m"), 0755), 0);
+	ck_assert_int_eq(mount("t", host(&c, "m"), "tmpfs", 0, NULL), 0);
+	ck_assert_int_eq(mkdir(host(&c, "m/d"), 0755), 0);
+	host_write(&c, "m/f", "x", 1);
+	ck_assert_uint_eq(flags_of(FUSE_ROOT_ID, "d"), 0);
+	ck_assert_uint_eq(flags_of(FUSE_ROOT_ID, "m"), expected);
+	m = lookup(&c, FUSE_ROOT_ID, "m", NULL);
+	ck_assert_uint_eq(flags_of(m, "d"), 0);
+	ck_assert_uint_eq(flags_of(m, "f"), 0);
+	ck_assert_uint_eq(flags_listed(FUSE_ROOT_ID), expected);
+	ck_assert_uint_eq(flags_listed(m), 0);
+	fuse_session_reset(c.s);
+	ck_assert_int_eq(umount(host(&c, "m")), 0);
+}
+END_TEST
+
+/* Below a mount, and a bind mount of the share's own file system, nodes are found by name. */
+START_TEST(nodes_below_give_descriptors_up)
+{
+	static const char *const names[] = { "m", "bind" };
+	uint64_t dir, node, outer;
+
+	ck_assert_int_eq(mkdir(host(&c, "m"), 0755), 0);
+	ck_assert_int_eq(mkdir(host(&c, "d"), 0755), 0);
+	ck_assert_int_eq(mkdir(host(&c, "bind"), 0755), 0);
+	ck_assert_int_eq(mount("t", host(&c, "m"), "tmpfs", 0, NULL), 0);
+	ck_assert_int_eq(mount(host(&c, "d"), host(&c, "bind"), NULL, MS_BIND, NULL), 0);
+	host_write(&c, "m/f", "x", 1);
+	host_write(&c, "d/f", "x", 1);
+	outer = lookup(&c, lookup(&c, FUSE_ROOT_ID, "d", NULL), "f", NULL);
+	for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
+		dir = lookup(&c, FUSE_ROOT_ID, names[i], NULL);
+		node = lookup(&c, dir, "f", NULL);
+		ck_assert_uint_ne(node, 0);
+		ck_assert_uint_ne(node, outer);
+		while (nodes_reclaim(c.s))
+			;
+		ck_assert_int_eq(getattr(&c, node), 0);
+		ck_assert_uint_eq(attr(&c)->size, 1);
+		while (nodes_reclaim(c.s))
+			;
+		/* So they do not hold the mount. */
+		ck_assert_int_eq(umount(host(&c, names[i])), 0);
+		ck_assert_int_eq(getattr(&c, node), -ESTALE);
+		ck_assert_int_eq(getattr(&c, outer), 0);
+	}
+}
+END_TEST
+
 #define MOUNTS (DOMAINS_MAX + 20)
 
 static void mount_at(unsigned i)
@@ -201,13 +286,15 @@ int main(void)
 	int failed;
 
 	if (geteuid() != 0) {
-		printf("skipped: 3, mounts take root\n");
+		printf("skipped: 6, mounts take root\n");
 		return 77;
 	}
 	tcase_set_timeout(t, 120);
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, mounts_below_the_share);
 	tcase_add_test(t, more_mounts_than_the_table_holds);
+	tcase_add_loop_test(t, submounts_are_told, 0, 2);
+	tcase_add_test(t, nodes_below_give_descriptors_up);
 	tcase_add_test(t, syncfs_reaches_the_mounts_below);
 	suite_add_tcase(s, t);
 	r = srunner_create(s);
