@@ -537,3 +537,75 @@ overlay_work() {
 overlay_upper() {
 	in_mount "$@" -- overlay_work
 }
+
+# --- more files than descriptors -------------------------------------------------------------------
+
+walk_work() {
+	local n
+	exec 3<d0/f7 4<d1 5<d1/f1
+	[ "$(find . -type f | wc -l)" = 30000 ]
+	(while [ ! -e "$side/walked" ]; do
+		for n in 1 2 3 4 5; do mv "d$n" "r$n" && mv "r$n/f9" "r$n/g9"; done
+		for n in 1 2 3 4 5; do mv "r$n/g9" "r$n/f9" && mv "r$n" "d$n"; done
+	done) &
+	# Files that no rename takes away under the walk are all there, with what is in them.
+	[ "$(cat d[67]/* | sort -u | tr -d '\n')" = content ]
+	touch "$side/walked"
+	wait $!
+	[ "$(find . -type f | wc -l)" = 30000 ]
+	# The name has gone and so have the descriptors: of a file, of one that is another's now, of
+	# the working directory.
+	rm d0/f7
+	mv d1/f2 d1/f1
+	[ "$(stat -Lc %h /dev/fd/3)" = 0 ] && [ "$(cat <&3)" = content ]
+	[ "$(stat -Lc %h /dev/fd/5)" = 0 ] && [ "$(cat <&5)" = content ]
+	mkdir gone
+	cd gone
+	rmdir ../gone
+	ls -l ../d[89] >/dev/null
+	[ "$(stat -c %F .)" = directory ]
+	! touch x
+	cd ..
+	rm -rf d2 d3
+	[ "$(find . -type f | wc -l)" = 26998 ]
+	exec 3<&- 4<&- 5<&-
+}
+many_files_and_one_mount() {
+	local pid before after
+	ulimit -n 512
+	"$bin/mount" "$@" "$share" "$mnt" &
+	pid=$!
+	for i in $(seq 50); do mountpoint -q "$mnt" && break; sleep 0.1; done
+	before=$(count_fds $pid)
+	export -f walk_work
+	(cd "$mnt" && bash -ec walk_work)
+	after=$(count_fds $pid)
+	echo "descriptors: $before before, $after after"
+	[ "$after" -gt 200 ] && [ "$after" -lt 400 ]
+	for i in $(seq 20); do
+		echo 2 >/proc/sys/vm/drop_caches
+		after=$(count_fds $pid)
+		[ "$after" -gt $((before + 16)) ] || break
+		sleep 0.2
+	done
+	[ "$after" -le $((before + 16)) ]
+	kill $pid
+	wait $pid
+}
+# 20 folders of 1500 files: one share that is found by file handle, or, with -n, by name.
+many_files() {
+	local d
+	for d in $(seq 0 19); do
+		mkdir "$share/d$d"
+		(cd "$share/d$d" && echo content | tee $(seq -f f%g 1500) >/dev/null)
+	done
+	many_files_and_one_mount "$@"
+}
+# The same on a file system without file handles: the server below is a FUSE mount.
+many_files_on_fuse() {
+	mkdir "$side/lower"
+	"$bin/mount" -t 2 "$side/lower" "$share" &
+	for i in $(seq 50); do mountpoint -q "$share" && break; sleep 0.1; done
+	many_files "$@"
+	umount -l "$share"
+}

@@ -133,6 +133,9 @@ DISK=1 t slow-file-auto slow_file -t 1 -h 2
 t mounts-below mounts_below -t 2
 t links links_without_size -t 2
 DISK=1 t nothing-left nothing_left -t 4
+DISK=1 t many-files many_files -t 4
+DISK=1 t many-files-by-name many_files -t 4 -n
+t many-files-on-fuse many_files_on_fuse -t 2
 t swapped-folder swapped_folder -t 4 -c none
 DISK=1 t overlay overlay_upper -t 4
 t posix-locks posix_locks -t 2 -l
