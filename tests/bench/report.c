@@ -76,6 +76,51 @@ static void write_table(FILE *f, const char *title, const struct bench_row *row,
 	}
 }
 
+static bool read_row(FILE *f, struct bench_row *r)
+{
+	char what[80], metric[80], unit[40], name[80], aim_of[20];
+	double heddle, reference, aim;
+	unsigned runs;
+
+	if (fscanf(f, " %79[^|]|%79[^|]|%39[^|]|%lf|%lf|%79[^|]|%lf|%19[^|]|%u", what, metric, unit,
+		   &heddle, &reference, name, &aim, aim_of, &runs) != 9)
+		return false;
+	r->what = strdup(what);
+	r->metric = strdup(metric);
+	r->unit = strdup(unit);
+	r->reference_name = strdup(name);
+	r->heddle = heddle;
+	r->reference = reference;
+	r->runs = runs;
+	r->at_least = strstr(aim_of, ">=") != NULL;
+	aim_of[strcspn(aim_of, " >")] = '\0';
+	r->aim_of = strdup(aim_of);
+	r->aim = aim;
+	r->none = aim == 0 && *aim_of != '-';
+	return true;
+}
+
+size_t bench_read_rows(const char *path, const char *bench, struct bench_row *row, size_t max)
+{
+	FILE *f = fopen(path, "re");
+	struct bench_row r = { .bench = bench };
+	size_t n = 0;
+
+	if (!f) {
+		perror(path);
+		exit(1);
+	}
+	for (; read_row(f, &r); row[n++] = r)
+		if (n == max)
+			break;
+	if (!feof(f)) {
+		fprintf(stderr, "%s: a row is not complete, or there are too many\n", path);
+		exit(1);
+	}
+	fclose(f);
+	return n;
+}
+
 static FILE *create(const char *dir, const char *name, const char *suffix)
 {
 	char *path;

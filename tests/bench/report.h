@@ -25,6 +25,15 @@ struct bench_row {
 /* Median of n > 0 values; sorts them. */
 double bench_median(double *value, size_t n);
 
+/*
+ * More rows from a file of lines
+ *	case|metric|unit|heddle|reference|name of the reference|aim|what of|runs
+ * "What of" is "ratio" or "heddle", with " >=" behind it when that is to be at least the aim; "-" is
+ * for no aim.  An aim of 0 is "none at all".  How many; a file that is not complete, or holds more than max, ends the
+ * program.
+ */
+size_t bench_read_rows(const char *path, const char *bench, struct bench_row *row, size_t max);
+
 /* Write DIR/NAME.json and DIR/NAME.md, and the table to standard output.  0, or -errno. */
 int bench_report(const char *dir, const char *name, const char *title, const struct bench_row *row,
 		 size_t n);

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "tests/bench/harness.h"
 #include "tests/bench/report.h"
 #include "tests/bench/ring_rig.h"
 
@@ -51,14 +52,14 @@ static uint64_t allocated[2]; /* while the device, the bare loop was at work */
 
 static struct sample take(const struct frame_kind *k, bool send, bool bare)
 {
-	uint64_t before = rig_allocations();
+	uint64_t before = allocations();
 	struct sample s;
 
 	if (send)
 		s = bare ? rig_send_bare(k->tx_frames) : rig_send(k->tx_frames);
 	else
 		s = bare ? rig_receive_bare(k->rx_frames) : rig_receive(k->rx_frames);
-	allocated[bare] += rig_allocations() - before;
+	allocated[bare] += allocations() - before;
 	return s;
 }
 
@@ -157,41 +158,11 @@ static void add_allocations(void)
 	r->none = true;
 }
 
-/* case|metric|unit|heddle|reference|name of the reference|aim|"ratio", "heddle" or "" */
-static void read_rows(const char *path)
-{
-	char what[80], metric[80], unit[40], name[80], aim_of[20];
-	double heddle, reference, aim;
-	FILE *f = fopen(path, "re");
-	struct bench_row *r;
-
-	if (!f) {
-		perror(path);
-		exit(1);
-	}
-	while (fscanf(f, " %79[^|]|%79[^|]|%39[^|]|%lf|%lf|%79[^|]|%lf|%19[^\n]", what, metric,
-		      unit, &heddle, &reference, name, &aim, aim_of) == 8) {
-		r = add_row(what, strdup(metric), strdup(unit));
-		r->heddle = heddle;
-		r->reference = reference;
-		r->reference_name = strdup(name);
-		r->runs = 1;
-		r->aim = aim;
-		r->aim_of = strdup(aim_of);
-		r->none = aim == 0;
-	}
-	if (!feof(f)) {
-		fprintf(stderr, "%s: a row is not complete\n", path);
-		exit(1);
-	}
-	fclose(f);
-}
-
 static int measure(const char *out, const char *rows)
 {
 	measure_all();
 	add_allocations();
-	read_rows(rows);
+	n_rows += bench_read_rows(rows, "ring", row + n_rows, ROWS_MAX - n_rows);
 	return bench_report(
 		out, "ring",
 		"Network device beside a bare loop on the same tap: medians of runs, each "

@@ -26,7 +26,7 @@ count_instructions() { # tx|rx TX|RX
 	for queues in 1 2 8 32; do
 		n=$(instructions "$1" "$queues")
 		case $queues in 1) plural= ;; *) plural=s ;; esac
-		echo "$2 64 B, $queues queue$plural|user instructions per frame (callgrind)|insn|$n|$one|heddle, 1 queue|1.02|ratio"
+		echo "$2 64 B, $queues queue$plural|user instructions per frame (callgrind)|insn|$n|$one|heddle, 1 queue|1.02|ratio|1"
 	done
 }
 
@@ -61,11 +61,11 @@ count_calls() { # FRAMES
 			moves = by_name["bare " b " writev"] + by_name["bare " b " readv"]
 			row("system calls per frame (strace)", d, calls["heddle", d] / frames,
 			    moves / frames)
-			print "1.1|ratio"
+			print "1.1|ratio|1"
 			row("futex calls", d, futex["heddle", d] + 0, futex["bare", b] + 0)
-			print "0|heddle"
+			print "0|heddle|1"
 			row("calls for memory (brk, mmap ...)", d, memory["heddle", d] + 0, 0)
-			print "0|heddle"
+			print "0|heddle|1"
 		}
 		for (k in by_name) if (k ~ /^heddle (tx|rx) /) print k, by_name[k] | "sort 1>&2"
 	}' "$work/trace"

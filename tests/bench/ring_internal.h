@@ -2,8 +2,7 @@
 #ifndef TESTS_BENCH_RING_INTERNAL_H
 #define TESTS_BENCH_RING_INTERNAL_H
 
-#include <time.h>
-
+#include "tests/bench/harness.h"
 #include "tests/bench/ring_rig.h"
 #include "tests/unit/net_rig.h"
 
@@ -43,9 +42,6 @@ extern const struct frame_kind *kind;
 extern unsigned n_pieces;  /* of a frame as sent, the bare loop's header not counted */
 extern unsigned n_buffers; /* of a frame as received */
 
-/* Or the program ends, and says what went wrong. */
-void need(bool ok, const char *what);
-uint64_t clock_ns(clockid_t clock);
 /* Keep the device's threads from their work; they have stopped when this returns.  And back. */
 void hold_all(void);
 void let_go(void);

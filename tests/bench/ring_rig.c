@@ -5,7 +5,6 @@
 
 #include <netinet/ip.h>
 #include <netinet/tcp.h>
-#include <time.h>
 
 #define FRONT      (ETH_HLEN + 20 + 20)
 #define MSS        1448
@@ -26,25 +25,6 @@ unsigned n_pieces, n_buffers;
 static int producer; /* a packet socket, only to send */
 static struct frame wire;
 
-static _Atomic uint64_t allocations;
-static _Thread_local bool caller;
-
-void need(bool ok, const char *what)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "bench-ring: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-uint64_t clock_ns(clockid_t clock)
-{
-	struct timespec ts;
-
-	clock_gettime(clock, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 /* --- the assertions of the unit tests' fake guest, without a test around them ------------------ */
 
 void _mark_point(const char *file, int line)
@@ -55,48 +35,6 @@ void _ck_assert_failed(const char *file, int line, const char *expr, const char 
 {
 	fprintf(stderr, "bench-ring: %s:%d: %s\n", file, line, expr ? expr : "cannot go on");
 	exit(1);
-}
-
-/* --- who allocates ---------------------------------------------------------------------------- */
-
-void *__libc_malloc(size_t len);
-void *__libc_calloc(size_t n, size_t len);
-void *__libc_realloc(void *p, size_t len);
-void *__libc_memalign(size_t align, size_t len);
-
-static void count_allocation(void)
-{
-	if (!caller)
-		atomic_fetch_add(&allocations, 1);
-}
-
-void *malloc(size_t len)
-{
-	count_allocation();
-	return __libc_malloc(len);
-}
-
-void *calloc(size_t n, size_t len)
-{
-	count_allocation();
-	return __libc_calloc(n, len);
-}
-
-void *realloc(void *p, size_t len)
-{
-	count_allocation();
-	return __libc_realloc(p, len);
-}
-
-void *aligned_alloc(size_t align, size_t len)
-{
-	count_allocation();
-	return __libc_memalign(align, len);
-}
-
-uint64_t rig_allocations(void)
-{
-	return atomic_load(&allocations);
 }
 
 /* --- frames ----------------------------------------------------------------------------------- */
@@ -375,7 +313,7 @@ void rig_open(unsigned queues)
 {
 	char spec[128];
 
-	caller = true;
+	allocations_mine();
 	need(netns_enter(), "network namespace");
 	no_ipv6();
 	make_guest();

@@ -50,7 +50,4 @@ struct sample rig_receive_bare(unsigned frames);
 /* As rig_receive, but nobody stops the device while its tap is filled. */
 void rig_receive_live(unsigned frames);
 
-/* Calls of malloc and its like until now, by threads that are not the caller's. */
-uint64_t rig_allocations(void);
-
 #endif

@@ -12,7 +12,7 @@ bench-payloads: $(PAYLOAD)
 bench-ring: $(BENCH)/ring
 	@tests/bench/ring.sh
 
-$(BENCH)/ring: $(addprefix $(B)/tests/bench/,ring.o ring_rig.o ring_move.o report.o) $(B)/libheddle.a
+$(BENCH)/ring: $(addprefix $(B)/tests/bench/,ring.o ring_rig.o ring_move.o harness.o report.o) $(B)/libheddle.a
 	@mkdir -p $(@D)
 	@$(SAY) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
