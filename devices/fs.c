@@ -9,10 +9,11 @@
  *      the next pop.  So only kept requests cost memory, and an honest serve costs no allocation.
  *   3. Push and publish, then the next chain.
  *
- * Each reply is published by itself, not with the batch: the request behind it may be a slow one,
- * and a finished reply must not wait for it.  That costs a fence and a look at the event index per
- * request (under 10 ns); the guest, once woken, turns interrupts off until it has found its ring
- * empty, so a busy queue does not interrupt more often.
+ * Each reply is shown to the guest by itself, not with the batch: the request behind it may be a
+ * slow one, and a finished reply must not wait for it.  Whether the guest wants an interrupt is
+ * asked when the ring is empty, before a request that may be slow, and when as many replies are
+ * owed as requests wait: a guest that works as fast as we do has always just asked for the next
+ * one, and an interrupt for each reply costs us as much as serving it, and the guest more.
  *
  * Kept requests are bounded by the ring: virtq_pop refuses to have more chains in hand than the
  * ring has descriptors.  Their objects are allocated at creation, and touched as they are first
@@ -35,6 +36,8 @@
 #include "vmm/base.h"
 
 #define FS_BUDGET       128
+#define FS_OWED_MAX     16    /* replies; a few microseconds each */
+#define FS_OWED_LEN     65536 /* bytes of them: as long as 16 of a page take */
 #define FS_RING_DEFAULT 1024 /* holds a request of 1 MiB (256 pages and headers) a few times over */
 #define FS_RING_MIN     16
 #define FS_QUEUES_MAX   64
@@ -58,6 +61,8 @@ struct fs_queue {
 	struct fs_request *request; /* one per descriptor of the largest ring */
 	struct fs_request *free;    /* given back */
 	unsigned n_fresh;           /* request[n_fresh..] were never used */
+	unsigned owed;              /* replies shown since the guest was last told */
+	uint32_t owed_len;          /* bytes of them */
 	char pad[64];               /* of the next queue's cache line, as in struct virtio_queue */
 };
 
@@ -114,16 +119,35 @@ static void request_keep(struct fs_request *r)
  */
 static void request_finish(struct fs_request *r, ssize_t len)
 {
-	struct virtio_queue *q = r->fq->q;
+	struct fs_queue *fq = r->fq;
+	uint32_t written = len > 0 ? (uint32_t)MIN((size_t)len, r->in_len) : 0;
 
-	virtq_push(&q->vq, r->head, len > 0 ? (uint32_t)MIN((size_t)len, r->in_len) : 0);
-	virtio_queue_flush(q);
+	virtq_push(&fq->q->vq, r->head, written);
+	virtq_show(&fq->q->vq);
+	fq->owed++;
+	fq->owed_len += MIN(written, FS_OWED_LEN);
 	request_put(r);
+}
+
+/* Wake the guest for what it was shown, if it sleeps. */
+static void tell_guest(struct fs_queue *fq)
+{
+	fq->owed = fq->owed_len = 0;
+	virtio_queue_flush(fq->q);
+}
+
+static bool owes_enough(const struct fs_queue *fq)
+{
+	return fq->owed >= MIN(virtq_waiting(&fq->q->vq), FS_OWED_MAX) ||
+	       fq->owed_len >= FS_OWED_LEN;
 }
 
 void fs_complete(struct fs_request *r, ssize_t len)
 {
+	struct fs_queue *fq = r->fq;
+
 	request_finish(r, len);
+	tell_guest(fq);
 }
 
 static void set_cursors(const struct fs_request *r, const struct iovec *iov, struct cursor *in,
@@ -152,9 +176,13 @@ static void serve(struct fs_queue *fq, const struct chain *c)
 	r->n_in = c->n_in;
 	r->in_len = c->in_len;
 	set_cursors(r, fq->scratch, &in, &out);
+	if (fq->owed > 0 && !(fs->ops->quick && fs->ops->quick(fs->server, fq->worker, &in)))
+		tell_guest(fq);
 	len = fs->ops->serve(fs->server, fq->worker, r, &in, &out);
 	if (len != FS_LATER) {
 		request_finish(r, len);
+		if (owes_enough(fq))
+			tell_guest(fq);
 		return;
 	}
 	request_keep(r);
@@ -189,6 +217,7 @@ static int serve_next(struct virtio_queue *q)
 
 static void fs_queue_kick(struct virtio_queue *q)
 {
+	struct fs_queue *fq = q->priv;
 	unsigned budget = FS_BUDGET;
 	int ret;
 
@@ -196,6 +225,8 @@ static void fs_queue_kick(struct virtio_queue *q)
 		virtq_mute(&q->vq);
 		while (budget > 0 && (ret = serve_next(q)) == 1)
 			budget--;
+		if (fq->owed > 0)
+			tell_guest(fq);
 		if (budget == 0) {
 			virtio_queue_again(q);
 			return;
@@ -237,6 +268,7 @@ static void fs_queue_end(struct virtio_queue *q)
 	}
 	fq->free = NULL;
 	fq->n_fresh = 0;
+	fq->owed = fq->owed_len = 0;
 }
 
 static void fs_stop(struct virtio_dev *d)

@@ -33,6 +33,11 @@ struct fs_server {
 	 */
 	ssize_t (*serve)(void *server, void *worker, struct fs_request *r, struct cursor *in,
 			 struct cursor *out);
+	/*
+	 * Will this request be answered, or put off, within microseconds, whatever it turns out to
+	 * be?  A hint: the guest is then told of earlier replies a little later.  NULL: none will.
+	 */
+	bool (*quick)(void *server, void *worker, const struct cursor *in);
 	/* After FS_LATER: r has memory of its own from here on, and other threads may read and write
 	 * what its cursors name.  NULL ok. */
 	void (*kept)(void *server, void *worker, struct fs_request *r);

@@ -108,7 +108,7 @@ void virtio_queue_interrupt(struct virtio_queue *q)
 
 void virtio_queue_flush(struct virtio_queue *q)
 {
-	bool visible = q->vq.next_used != q->vq.published;
+	bool visible = q->vq.next_used != q->vq.signalled;
 	bool wants_irq = virtq_publish(&q->vq);
 
 	if (visible)

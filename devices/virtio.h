@@ -48,7 +48,7 @@ struct virtio_class {
 struct virtio_queue_stats {
 	_Atomic uint64_t kicks;      /* times the thread woke for a kick */
 	_Atomic uint64_t requests;   /* chains popped */
-	_Atomic uint64_t batches;    /* publishes that made something visible */
+	_Atomic uint64_t batches;    /* publishes that had something to tell of */
 	_Atomic uint64_t interrupts; /* eventfd writes */
 };
 

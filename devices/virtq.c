@@ -274,16 +274,21 @@ void virtq_push(struct virtq *q, uint16_t head, uint32_t written)
 	q->in_flight--;
 }
 
-bool virtq_publish(struct virtq *q)
+void virtq_show(struct virtq *q)
 {
-	uint16_t signalled = q->signalled;
-
-	if (q->next_used == q->published)
-		return false;
 	/* Release: pairs with the driver's read barrier after it has read idx; it sees the used
 	 * elements and our writes to its buffers. */
 	__atomic_store_n(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
 	q->published = q->next_used;
+}
+
+bool virtq_publish(struct virtq *q)
+{
+	uint16_t signalled = q->signalled;
+
+	if (q->next_used == signalled)
+		return false;
+	virtq_show(q);
 	q->signalled = q->next_used;
 	/* Full barrier: pairs with the one between the driver's store of used_event (or flags) and
 	 * its last look at used idx.  Either it sees our entries or we see that it wants to be

@@ -89,6 +89,18 @@ void virtq_push(struct virtq *q, uint16_t head, uint32_t written);
 /* Make pushes visible, once per batch.  True = the guest wants an interrupt for them. */
 bool virtq_publish(struct virtq *q);
 
+/*
+ * Make pushes visible without asking about an interrupt: a guest that looks finds them, one that
+ * sleeps is owed a virtq_publish, soon.
+ */
+void virtq_show(struct virtq *q);
+
+/* Chains that wait behind the last one popped, as far as they have been seen. */
+static inline unsigned virtq_waiting(const struct virtq *q)
+{
+	return (uint16_t)(q->seen_avail - q->next_avail);
+}
+
 /* Ask the guest not to kick; a hint.  unmute asks for kicks again and looks once more: true =
  * entries are waiting, go round again (kicks stay asked for). */
 void virtq_mute(struct virtq *q);

@@ -71,6 +71,14 @@ static ssize_t serve(void *server, void *worker, struct fs_request *r, struct cu
 	return FS_LATER;
 }
 
+static bool quick(void *server, void *worker, const struct cursor *in)
+{
+	struct fuse_lane *lane = worker;
+
+	(void)server;
+	return fuse_is_quick(lane->worker, in);
+}
+
 static void job_cursors(struct fuse_job *j, struct cursor *in, struct cursor *out)
 {
 	fs_request_cursors(container_of(j, struct fs_job, job)->r, in, out);
@@ -180,6 +188,7 @@ const struct fs_server fuse_fs_server = {
 	.thread_start = thread_start,
 	.helper_start = helper_start,
 	.serve = serve,
+	.quick = quick,
 	.kept = kept,
 	.worker_begin = worker_begin,
 	.worker_end = worker_end,

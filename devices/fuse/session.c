@@ -443,6 +443,19 @@ ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor 
 	return req_send(&r, (int)rc, NULL, 0);
 }
 
+/*
+ * READ asks the host not to wait, and the attributes of a node are in memory, or with a remote file
+ * system, which is a helper's to ask.
+ */
+bool fuse_is_quick(const struct fuse_worker *w, const struct cursor *in)
+{
+	struct fuse_in_header h;
+	struct cursor peek = *in;
+
+	return !w->may_wait && cursor_read(&peek, &h, sizeof(h)) &&
+	       (h.opcode == FUSE_READ || h.opcode == FUSE_GETATTR);
+}
+
 ssize_t fuse_serve_waiting(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
 			   struct cursor *out)
 {

@@ -79,6 +79,12 @@ int fuse_thread_init(struct fuse_session *s);
 ssize_t fuse_serve(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
 		   struct cursor *out);
 
+/*
+ * Will fuse_serve() be done with this request within microseconds?  Only a hint: the guest may
+ * change the request meanwhile.
+ */
+bool fuse_is_quick(const struct fuse_worker *w, const struct cursor *in);
+
 /* The same on a lane, but wait as a helper would, and for a lock not at all. */
 ssize_t fuse_serve_waiting(struct fuse_session *s, struct fuse_worker *w, struct cursor *in,
 			   struct cursor *out);

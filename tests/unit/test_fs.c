@@ -18,8 +18,8 @@
 
 /*
  * The first byte of a request says what to do: 'e' echo, 'k' keep, 'f' forget (no reply), 's' slow
- * echo, 'x' too short to be answered, 'o' claim to have written more than there was room for.  A
- * kept request is echoed when the worker's eventfd is written.
+ * echo, 'q' quick echo, 'x' too short to be answered, 'o' claim to have written more than there was
+ * room for.  A kept request is echoed when the worker's eventfd is written.
  */
 struct worker {
 	struct watch go;
@@ -37,6 +37,7 @@ static struct virtio_dev *d;
 static _Atomic unsigned resets, threads, wrong_thread;
 static _Atomic bool hold; /* 's' waits while it is set */
 static int begin_result;
+static uint32_t refused; /* features that the driver does not take */
 
 static ssize_t echo(struct cursor *in, struct cursor *out)
 {
@@ -91,6 +92,14 @@ static void server_kept(void *server, void *worker_of_queue, struct fs_request *
 	ck_assert_int_eq(what, 'k');
 	ck_assert_uint_ge(cursor_left(&out), 64);
 	w->handed++;
+}
+
+static bool server_quick(void *server, void *worker_of_queue, const struct cursor *in)
+{
+	struct cursor peek = *in;
+	char what = 0;
+
+	return cursor_read(&peek, &what, 1) && what == 'q';
 }
 
 static void server_go(struct watch *watch, uint32_t events)
@@ -153,6 +162,7 @@ static const struct fs_server ops = {
 	.thread_start = server_thread_start,
 	.serve = server_serve,
 	.kept = server_kept,
+	.quick = server_quick,
 	.worker_begin = server_begin,
 	.worker_end = server_end,
 	.reset = server_reset,
@@ -214,7 +224,7 @@ static void teardown(void)
 static void start(void)
 {
 	virtio_status_write(d, 3);
-	virtio_driver_features_write(d, 0, (uint32_t)d->features);
+	virtio_driver_features_write(d, 0, (uint32_t)d->features & ~refused);
 	virtio_driver_features_write(d, 1, 1);
 	virtio_status_write(d, 11);
 	for (unsigned i = 0; i < QUEUES; i++) {
@@ -648,6 +658,68 @@ START_TEST(queueing_the_same_head_again_and_again_is_bounded)
 }
 END_TEST
 
+/* --- interrupts ------------------------------------------------------------------------------- */
+
+/* A driver that wants one for everything. */
+static void start_without_event_idx(void)
+{
+	refused = 1u << VIRTIO_RING_F_EVENT_IDX;
+	start();
+}
+
+static void wait_served(unsigned i, unsigned n)
+{
+	for (unsigned k = 0; k < 2000 && worker[i].served != n; k++)
+		usleep(1000);
+	ck_assert_uint_eq(worker[i].served, n);
+}
+
+static int nothing(void *arg)
+{
+	return 0;
+}
+
+START_TEST(quick_replies_share_interrupts)
+{
+	const unsigned n = SIZE / 2 - 1;
+	uint32_t head, len;
+
+	start_without_event_idx();
+	hold = true;
+	submit(1, "slow");
+	irq_signal(d->queue[1].kick_fd);
+	wait_served(1, 1);
+	for (unsigned i = 0; i < n; i++)
+		submit(1, "quick");
+	hold = false;
+	for (unsigned i = 0; i <= n; i++)
+		ck_assert_int_eq(wait_used(1, &head, &len), 0);
+	ck_assert_int_eq(iothread_call(d->queue[1].thread, nothing, NULL), 0);
+	ck_assert_uint_le(d->queue[1].stats.interrupts, 8);
+}
+END_TEST
+
+START_TEST(guest_is_told_of_quick_replies_before_a_slow_request)
+{
+	struct pollfd p = { .fd = d->queue[1].call_fd, .events = POLLIN };
+	uint32_t head, len;
+
+	start_without_event_idx();
+	hold = true;
+	submit(1, "quick");
+	for (unsigned i = 0; i < 4; i++)
+		submit(1, "slow");
+	irq_signal(d->queue[1].kick_fd);
+	ck_assert_int_eq(poll(&p, 1, 2000), 1);
+	ck_assert(ring_take(&ring[1], &head, &len));
+	assert_reply(1, head, "quick");
+	ck_assert(!ring_take(&ring[1], &head, &len));
+	hold = false;
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_int_eq(wait_used(1, &head, &len), 0);
+}
+END_TEST
+
 SUITE_MAIN_FIXTURE("fs", 30, setup, teardown, config_holds_tag_and_number_of_request_queues,
 		   tag_of_36_bytes_fills_its_field, tags_that_differ_in_their_last_byte_are_two,
 		   bad_options_are_refused,
@@ -664,4 +736,6 @@ SUITE_MAIN_FIXTURE("fs", 30, setup, teardown, config_holds_tag_and_number_of_req
 		   kept_request_of_many_segments_keeps_them_all,
 		   reset_gives_up_kept_requests_and_writes_nothing_more,
 		   server_without_hooks_is_fine, broken_ring_stops_its_queue_only,
-		   queueing_the_same_head_again_and_again_is_bounded)
+		   queueing_the_same_head_again_and_again_is_bounded,
+		   quick_replies_share_interrupts,
+		   guest_is_told_of_quick_replies_before_a_slow_request)

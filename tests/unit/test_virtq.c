@@ -611,6 +611,26 @@ START_TEST(publish_of_nothing_wants_no_interrupt)
 }
 END_TEST
 
+START_TEST(shown_entries_still_want_their_interrupt)
+{
+	uint32_t head, len;
+
+	one(0);
+	virtq_show(&q);
+	ck_assert(ring_take(&r, &head, &len));
+	ck_assert(virtq_publish(&q));
+	ck_assert(!virtq_publish(&q));
+	/* The driver looked, found all of them, and asks for the next one. */
+	one(0);
+	virtq_show(&q);
+	ck_assert(ring_take(&r, &head, &len));
+	ck_assert(!ring_want_irq(&r));
+	ck_assert(!virtq_publish(&q));
+	one(0);
+	ck_assert(virtq_publish(&q));
+}
+END_TEST
+
 START_TEST(without_event_index_flags_decide_about_interrupts)
 {
 	begin(16, 0);
@@ -878,6 +898,7 @@ SUITE_MAIN_FIXTURE("virtq", 30, setup, teardown,
 		   readable_after_writable_is_refused, buffer_outside_ram_is_refused,
 		   chain_of_four_gib_is_refused, chain_of_too_many_segments_is_refused,
 		   pushes_show_only_after_publish, publish_of_nothing_wants_no_interrupt,
+		   shown_entries_still_want_their_interrupt,
 		   without_event_index_flags_decide_about_interrupts,
 		   interrupt_comes_when_the_batch_passes_used_event,
 		   event_index_is_right_at_every_distance_and_at_the_wrap,
