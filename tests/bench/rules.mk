@@ -17,6 +17,16 @@ $(BENCH)/ring: $(addprefix $(B)/tests/bench/,ring.o ring_rig.o ring_move.o harne
 	@$(SAY) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
+.PHONY: bench-fs
+bench-fs: $(BENCH)/fs $(B)/fuse/mount
+	@tests/bench/fs.sh $(B)/fuse/mount $(CASE)
+
+$(BENCH)/fs: $(addprefix $(B)/tests/bench/,fs.o fs_rig.o fs_guest.o fs_plain.o harness.o report.o) \
+		$(B)/libheddle.a
+	@mkdir -p $(@D)
+	@$(SAY) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
 $(BENCH)/heddle: $(B)/heddle
 	@mkdir -p $(@D)
 	$(Q)strip -o $@ $<
