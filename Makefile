@@ -227,6 +227,7 @@ help:
 	@echo 'bench-start     start-up time, beside a bare program and QEMU'
 	@echo 'bench-ring      network device, beside a bare loop on the same tap; no VM'
 	@echo 'bench-fs        virtio-fs device, beside plain system calls; no VM (CASE="...": some of it)'
+	@echo 'bench-fs-guest  guests on a share, beside QEMU with virtiofsd'
 	@echo 'bench-net       guests on the network, beside QEMU and vhost-net'
 	@echo 'testbed         CMD="..." runs a command in the test host'
 	@echo 'setup kernels install dist clean'

@@ -54,6 +54,19 @@ $(BENCH)/netbench: guest-images/bench/netbench.c
 	@$(SAY) CC $@
 	$(Q)$(AS_MUSL) -static -std=gnu11 -O2 $(WARN) $(WERROR) $(AGENT_INC) -o $@ $<
 
+.PHONY: bench-fs-guest
+bench-fs-guest: build/heddle $(BENCH)/heddle $(BENCH)/fs-vm $(BENCH)/fsbench
+	@guest-images/kernels.sh backports-cloud
+	@tests/bench/fs_vm.sh
+$(BENCH)/fs-vm: tests/bench/fs_vm.c tests/bench/report.c tests/bench/report.h
+	@mkdir -p $(@D)
+	@$(SAY) CC $@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^)
+$(BENCH)/fsbench: guest-images/bench/fsbench.c
+	@mkdir -p $(@D)
+	@$(SAY) CC $@
+	$(Q)$(AS_MUSL) -static -std=gnu11 -O2 $(WARN) $(WERROR) $(AGENT_INC) -o $@ $<
+
 $(BENCH)/noise: guest-images/bench/noise.c
 	@mkdir -p $(@D)
 	@$(SAY) CC $@
