@@ -163,7 +163,7 @@ GUEST   ?= ends net netlife basic streams netoff root memory
 build/guest-tests/%: tests/guest/%.c
 	@mkdir -p $(@D)
 	@$(SAY) CC $@
-	$(Q)$(AS_MUSL) -static -O2 $(WARN) $(WERROR) -o $@ $<
+	$(Q)$(AS_MUSL) -static -O2 $(WARN) $(WERROR) $(AGENT_INC) -o $@ $<
 
 build/guest-tests/slow: tests/fuse/slow.c
 	@mkdir -p $(@D)

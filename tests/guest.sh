@@ -13,7 +13,7 @@ if [ "${1-}" = --suite ]; then
 		exec "tests/guest/$2.sh" >"$log" 2>&1
 	fi
 	for try in 1 2; do
-		tests/testbed/testbed run -n -- env KERNELS="$KERNELS" ${NET_FULL:+NET_FULL=1} "tests/guest/$2.sh" >"$log" 2>&1
+		tests/testbed/testbed run -n -- env KERNELS="$KERNELS" ${FULL:+FULL=1} "tests/guest/$2.sh" >"$log" 2>&1
 		code=$?
 		# An emulated machine that died says nothing of heddle; a second time it does.
 		[ $code -eq 255 ] || exit $code

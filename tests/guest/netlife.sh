@@ -1,12 +1,12 @@
 #!/bin/sh
 # virtio-net's life: reset, rebind, kexec and reboot under flood; links that go and come; rings that run empty;
-# ends at bad moments.  NET_FULL=1: as often as the bug log asks for.
+# ends at bad moments.  FULL=1: as often as the bug log asks for.
 . tests/guest/net-lib.sh
 k=backports-cloud
 kernel=$(kernel $k) || { skip "network life" "no kernel (guest-images/kernels.sh $k)"; finish guest-netlife; exit; }
-full=${NET_FULL:+yes}
-boots=2
-[ -z "$full" ] || boots=50
+full=${FULL:+yes}
+boots=2 flaps=5
+[ -z "$full" ] || { boots=50 flaps=20; }
 tap ht0 0
 serve
 
@@ -63,7 +63,7 @@ ip link set ht0 down
 "$H" -k "$kernel" -c 2 -m 512M --net $net -- tests/guest/netlife-link.sh >"$WORK/link.out" 2>"$WORK/link.err" </dev/null &
 pid=$!
 until_ok 60 grep -q up "$WORK/link.out"
-for _ in 1 2 3 4 5; do
+for _ in $(seq $flaps); do
 	ip link set ht0 up
 	sleep 0.7
 	ip link set ht0 down

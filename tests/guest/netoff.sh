@@ -24,9 +24,9 @@ far() {
 }
 
 far
-for k2 in ${NET_FULL:+bookworm-cloud} backports-cloud; do
+for k2 in ${FULL:+bookworm-cloud} backports-cloud; do
 	kernel2=$(kernel $k2) || { skip "$k2 offloads" "no kernel (guest-images/kernels.sh $k2)"; continue; }
-	run "$k2 offloads" 300 -k "$kernel2" -c 2 -m 512M --net tap=ht0,ip=10.9.0.2/24 -- tests/guest/netoff-near.sh "${NET_FULL-}"
+	run "$k2 offloads" 900 -k "$kernel2" -c 2 -m 512M --net tap=ht0,ip=10.9.0.2/24 -- tests/guest/netoff-near.sh "${FULL-}"
 	count "$name"
 done
 kill -TERM $far

@@ -1,12 +1,13 @@
 #!/bin/sh
-# The command's streams, terminal, arguments, environment and directory.
+# The command's streams, terminal, arguments, environment and directory.  FULL=1: 1 GiB through the pipes.
 . tests/guest/lib.sh
 k=backports-cloud
 kernel=$(kernel $k) || { skip streams "no kernel (guest-images/kernels.sh $k)"; finish guest-streams; exit; }
 base="-k $kernel -c 2 -m 512"
 
 # shellcheck disable=SC2086
-size=${PIPE_MIB:-1024}
+size=${FULL:+1024}
+size=${size:-256}
 if "$TOOL" gen "$size" | timeout -s KILL 600 "$H" $base -- cat 2>"$WORK/pipe.err" |
 	"$TOOL" verify "$size" >"$WORK/pipe.out" 2>&1; then
 	pass "$size MiB through standard input and output arrive intact ($(cat "$WORK/pipe.out"))"
