@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "devices/fs.h"
 #include "devices/fuse/fs_server.h"
@@ -109,6 +110,16 @@ static void share_destroy(void *backing)
 	free(share);
 }
 
+/* Refused here, since a server may be root at its start and serve as somebody else. */
+static int share_check(const struct share_opts *o)
+{
+	if (!o->choices.ids.squash || geteuid() != 0)
+		return 0;
+	log_error("squash is for a heddle that is not root, whose files are all its own: run it as their "
+		  "user, or give uid-map and gid-map");
+	return -EPERM;
+}
+
 static int share_open(const struct share_opts *o, struct share *share)
 {
 	const struct fuse_opts fuse = {
@@ -162,6 +173,9 @@ int share_create(char *spec, const struct device_env *env, struct device *out)
 	struct share *share;
 	int err = share_parse(spec, env, &o);
 
+	if (err)
+		return err;
+	err = share_check(&o);
 	if (err)
 		return err;
 	share = calloc(1, sizeof(*share));

@@ -382,22 +382,8 @@ static int run_setup(struct run *r)
 	return err;
 }
 
-static void run_loop(struct run *r)
-{
-	if (r->tty || (r->console_stdio && isatty(STDIN_FILENO)))
-		(void)term_raw(&r->term, STDIN_FILENO);
-	if (r->opts.timeout_s)
-		arm(&r->timer, r->opts.timeout_s * 1000);
-	if (r->console_stdio)
-		run_input_start(&r->input, r->term.raw);
-	machine_start(r->machine);
-	loop_run(&r->loop);
-	run_end_soon(&r->how, &r->term);
-	machine_stop(r->machine);
-	term_restore(&r->term);
-}
-
-static int run_verdict(struct run *r)
+/* What the exit code depends on, beside how it ended. */
+static void run_circumstances(struct run *r)
 {
 	struct run_end *e = &r->how;
 
@@ -410,7 +396,22 @@ static int run_verdict(struct run *r)
 	e->modules = r->opts.modules[0] != '\0';
 	e->console = machine_console(r->machine);
 	e->console_seen = r->console_stdio || r->console_fd == STDERR_FILENO;
-	return run_end_code(e);
+}
+
+static void run_loop(struct run *r)
+{
+	if (r->tty || (r->console_stdio && isatty(STDIN_FILENO)))
+		(void)term_raw(&r->term, STDIN_FILENO);
+	if (r->opts.timeout_s)
+		arm(&r->timer, r->opts.timeout_s * 1000);
+	if (r->console_stdio)
+		run_input_start(&r->input, r->term.raw);
+	machine_start(r->machine);
+	loop_run(&r->loop);
+	run_circumstances(r);
+	run_end_soon(&r->how, &r->term);
+	machine_stop(r->machine);
+	term_restore(&r->term);
 }
 
 /* --- life ----------------------------------------------------------------------------------------- */
@@ -468,7 +469,7 @@ int run_main(int argc, char **argv)
 		 isatty(STDERR_FILENO);
 	if (run_setup(r) == 0) {
 		run_loop(r);
-		code = r->how.code = run_verdict(r);
+		code = r->how.code = run_end_code(&r->how);
 	}
 	run_free(r);
 	return code;

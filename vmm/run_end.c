@@ -20,7 +20,11 @@
 #include "vmm/run.h"
 
 #define TAIL_LINES 40 /* a panic with its trace */
-#define LEAVE_S    1  /* a file in the page cache, a tap: nothing that answers takes longer */
+/*
+ * To put all away takes milliseconds, but for a second that a console nobody reads has (FLUSH_TIME_MS),
+ * and a sync in hand.
+ */
+#define LEAVE_S 2
 
 static int status_code(const struct run_end *e)
 {
@@ -103,22 +107,38 @@ int run_end_code(const struct run_end *e)
 
 /* --- when something holds us ------------------------------------------------------------------ */
 
+/* The same as run_end_code(), without a word. */
 static int code_so_far(const struct run_end *e)
 {
+	const struct channel_status *s = &e->status;
+
 	if (atomic_load(&e->has_status)) {
-		if (e->status.kind == CHANNEL_EXITED || e->status.kind == CHANNEL_SIGNALLED)
+		if (s->kind == CHANNEL_EXITED || s->kind == CHANNEL_SIGNALLED)
 			return status_code(e);
+		if (s->kind == CHANNEL_CANNOT_EXEC)
+			return s->code == ENOENT ? RUN_EXIT_NOT_FOUND : RUN_EXIT_CANNOT_EXEC;
 		return RUN_EXIT_SETUP;
 	}
 	if (e->timed_out)
 		return RUN_EXIT_TIMEOUT;
-	return e->signal ? RUN_EXIT_SIGNAL + e->signal : RUN_EXIT_NO_STATUS;
+	if (e->end == VM_RUNNING && e->signal)
+		return RUN_EXIT_SIGNAL + e->signal;
+	if (e->end == VM_RUNNING && e->word == CONSOLE_PANICKED)
+		return RUN_EXIT_PANIC;
+	if (e->end == VM_RESET && console_panic(e->console))
+		return RUN_EXIT_PANIC;
+	if (e->end == VM_RUNNING && e->word != CONSOLE_HALTED && e->quit && !e->command)
+		return 0;
+	if (e->end == VM_POWEROFF && !e->command && (!e->agent || e->mounted))
+		return 0;
+	return e->end == VM_POWEROFF && !e->mounted ? RUN_EXIT_SETUP : RUN_EXIT_NO_STATUS;
 }
 
 /* A signal handler: nothing but system calls. */
 static void leave_now(int sig, siginfo_t *info, void *context)
 {
-	static const char line[] = "heddle: a share or tap does not answer; ended without it\n";
+	static const char line[] =
+		"heddle: ended before all was put away: a share does not answer\n";
 	struct run_end *e = info->si_value.sival_ptr;
 
 	(void)sig;

@@ -114,6 +114,15 @@ static char *cut_words(char *text, const char *const modes[], int *mode)
 	return keys;
 }
 
+/* What would be a key, if there were one of that name, and not a part of a path. */
+static bool looks_like_key(const char *path)
+{
+	const char *word = strrchr(path, ',');
+	size_t len = word ? strspn(word + 1, "abcdefghijklmnopqrstuvwxyz-") : 0;
+
+	return len > 0 && word[1 + len] == '=';
+}
+
 static int take_mount(void *ctx, const char *value)
 {
 	static const char *const modes[] = { "rw", "ro", NULL };
@@ -142,6 +151,10 @@ static int take_mount(void *ctx, const char *value)
 	}
 	*colon = '\0';
 	m->guest = colon + 1;
+	if (looks_like_key(m->guest)) {
+		log_error("--mount: no such key: %s", strrchr(m->guest, ',') + 1);
+		return -EINVAL;
+	}
 	return 0;
 }
 

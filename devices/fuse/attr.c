@@ -36,9 +36,11 @@ static uint32_t encode_rdev(uint32_t major, uint32_t minor)
 	return (minor & 0xff) | (major & 0xfff) << 8 | (minor & ~0xffu) << 12;
 }
 
-void attr_fill(const struct fuse_session *s, struct fuse_attr *a, uint64_t domain,
+void attr_fill(struct fuse_session *s, struct fuse_attr *a, uint64_t domain,
 	       const struct statx *st)
 {
+	if (S_ISREG(st->stx_mode) && (st->stx_mode & (S_ISGID | S_IXGRP)) == S_ISGID)
+		atomic_store_explicit(&s->met_group_bit, true, memory_order_relaxed);
 	*a = (struct fuse_attr){
 		.ino = attr_ino(domain, st->stx_ino),
 		.size = st->stx_size,
@@ -58,7 +60,7 @@ void attr_fill(const struct fuse_session *s, struct fuse_attr *a, uint64_t domai
 	};
 }
 
-void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
+void attr_fill_entry(struct fuse_session *s, struct fuse_entry_out *out,
 		     const struct entry *e)
 {
 	memset(out, 0, sizeof(*out));

@@ -21,6 +21,8 @@ int fuse_choices_check(const struct fuse_choices *c, bool cache_none)
 		why = "acl takes extended attributes, which xattr=off takes away";
 	else if (c->labels && c->xattr == FUSE_XATTR_OFF)
 		why = "security-labels takes extended attributes, which xattr=off takes away";
+	else if (c->labels && c->xattr == FUSE_XATTR_USER)
+		why = "security-labels with xattr=user: links and FIFOs have no user.* attributes";
 	else if (c->writeback && cache_none)
 		why = "writeback with cache=none: what is not cached cannot be written later";
 	if (!why)

@@ -4,8 +4,10 @@
 #include <assert.h>
 #include <errno.h>
 #include <linux/capability.h>
+#include <linux/securebits.h>
 #include <sched.h>
 #include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,8 +33,10 @@ static _Thread_local struct {
 	bool switches;                              /* may become another user */
 	bool has_groups;                            /* may change its groups */
 	bool keeps_setid;                           /* CAP_FSETID is effective now */
+	bool no_fixup;                              /* capabilities do not follow the user id */
 	uint32_t uid, gid;                          /* between requests */
 	uint32_t mask;                              /* umask now */
+	uint32_t fsgid;                             /* 0 but between changes of files; see cred_change */
 	uint64_t effective, permitted, inheritable; /* at the start */
 } self;
 
@@ -97,6 +101,7 @@ int cred_thread_init(void)
 	/* Group 0 is the guest's root's, and what cred_leave() goes back to. */
 	self.switches = geteuid() == 0 && (self.effective & need) == need &&
 			syscall(SYS_setresgid, -1, 0, -1) == 0;
+	self.no_fixup = prctl(PR_GET_SECUREBITS) & SECBIT_NO_SETUID_FIXUP;
 	self.uid = geteuid();
 	self.gid = getegid();
 	self.has_groups = self.switches && syscall(SYS_setgroups, 0, NULL) == 0;
@@ -110,6 +115,22 @@ void cred_keep_setid(bool keep)
 		return;
 	caps_set(keep ? self.effective : self.effective & ~CAP_BIT(CAP_FSETID));
 	self.keeps_setid = keep;
+}
+
+static void be_in_group(uint32_t gid)
+{
+	if (self.fsgid == gid)
+		return;
+	syscall(SYS_setfsgid, gid);
+	/* It says what was before, not whether it works: there may be no such group here. */
+	self.fsgid = (uint32_t)syscall(SYS_setfsgid, UINT32_MAX);
+}
+
+void cred_change(const struct cred *c, bool keep, bool by_group)
+{
+	cred_keep_setid(keep);
+	if (self.switches)
+		be_in_group(by_group && !keep && c->gid != UINT32_MAX ? c->gid : 0);
 }
 
 /* Serving on as somebody else would be worse than stopping; our saved ids make it impossible. */
@@ -184,6 +205,8 @@ int cred_enter(const struct cred *c, uint32_t mask)
 		umask(mask);
 		self.mask = mask;
 	}
+	if (self.switches)
+		be_in_group(0);
 	if (!self.switches)
 		return !c->exact || (c->uid == self.uid && c->gid == self.gid) ? 0 : -EPERM;
 	if (c->uid == 0 && c->gid == 0 && !c->has_group) {
@@ -201,7 +224,7 @@ void cred_leave(const struct cred *c)
 		must(syscall(SYS_setresuid, -1, 0, -1));
 		/* The kernel has made all that is permitted effective. */
 		self.keeps_setid = self.effective & CAP_BIT(CAP_FSETID);
-		if (self.effective != self.permitted)
+		if (self.effective != self.permitted || self.no_fixup)
 			caps_set(self.effective);
 	}
 	if (c->gid != 0)

@@ -8,7 +8,7 @@
  * which Linux keeps per thread (libc's wrappers change all threads; only raw system calls are used
  * here).
  *
- * Between requests a thread has the server's own user and group.  Its umask and its CAP_FSETID stay
+ * Between requests a thread has the server's own user and group.  Its umask, its CAP_FSETID and its group for changes stay
  * as the last request needed them, so that a run of like requests pays nothing.
  */
 #ifndef DEVICES_FUSE_CRED_H
@@ -43,7 +43,14 @@ int cred_thread_init(void);
 int cred_enter(const struct cred *c, uint32_t mask);
 void cred_leave(const struct cred *c);
 
-/* Does this thread keep set-id bits when it writes, truncates or changes modes? */
+/* Does this thread keep set-id bits when it changes modes and owners? */
 void cred_keep_setid(bool keep);
+
+/*
+ * The same for what changes a file's bytes or length.  by_group: the host may keep a set-group-id bit
+ * without execution by the group, as it does for those who are in the file's group; of the caller's
+ * groups only his first is known.
+ */
+void cred_change(const struct cred *c, bool keep, bool by_group);
 
 #endif

@@ -149,7 +149,7 @@ static void kept(void *server, void *worker, struct fs_request *r)
 	j->job.lane = lane;
 	j->job.cursors = job_cursors;
 	j->job.done = job_done;
-	fuse_submit(server, &j->job, lane->unique);
+	fuse_submit(server, lane->worker, &j->job, lane->unique);
 }
 
 static int worker_begin(void *server, void *worker, struct loop *loop)

@@ -11,7 +11,7 @@ static void handle_unpin(struct fuse_session *s, struct handle *h)
 	if (!slot_unpin(&h->slot))
 		return;
 	fd_close(s, h->fd);
-	other = atomic_load_explicit(&h->other_fd, memory_order_relaxed);
+	other = atomic_load_explicit(&h->direct_fd, memory_order_relaxed);
 	if (other >= 0)
 		fd_close(s, other);
 	dir_stream_free(s, h->dir);
@@ -38,8 +38,7 @@ int handle_new(struct fuse_session *s, unsigned shard, const struct handle *as, 
 	h->fd = as->fd;
 	h->is_dir = as->is_dir;
 	h->node_id = as->node_id;
-	h->direct = as->direct;
-	atomic_store_explicit(&h->other_fd, -1, memory_order_relaxed);
+	atomic_store_explicit(&h->direct_fd, -1, memory_order_relaxed);
 	h->domain = as->domain;
 	h->held = as->held;
 	h->dir = as->dir;

@@ -13,6 +13,8 @@
 #define MAGIC_GFS2   0x01161970
 #define MAGIC_ORANGE 0x20030528
 #define MAGIC_GPFS   0x47504653
+#define MAGIC_BEEGFS 0x19830326
+#define MAGIC_VBOXSF 0x786f4256
 
 /* Another program or another machine answers, or does not. */
 static bool is_remote(uint32_t magic)
@@ -34,6 +36,8 @@ static bool is_remote(uint32_t magic)
 	case MAGIC_GFS2:
 	case MAGIC_ORANGE:
 	case MAGIC_GPFS:
+	case MAGIC_BEEGFS:
+	case MAGIC_VBOXSF:
 		return true;
 	default:
 		return false;

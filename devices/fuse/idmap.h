@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 #define IDMAP_RANGES_MAX 32
-#define IDMAP_NOBODY     65534
+/* Not 65534: guests have somebody of that number, who would own the files of all others here. */
+#define IDMAP_NOBODY (UINT32_MAX - 1)
 
 struct idmap {
 	unsigned n; /* 0: ids are the same on both sides */

@@ -103,6 +103,8 @@ static int set_all(struct fuse_req *r, int fd)
 			return -EINVAL;
 		memcpy(name, l.name, strlen(l.name) + 1); /* fits: is_label() */
 		rc = xattr_to_host(r->s, name);
+		if (rc == 0 && xattr_is_foreign_right(r->s, name))
+			rc = -EPERM;
 		if (rc < 0)
 			return rc;
 		if (setxattr(fd_name(fd).s, name, l.value, l.value_len, 0) < 0)

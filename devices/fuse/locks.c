@@ -249,7 +249,7 @@ static int count_locks(const struct fuse_session *s, int fd, const struct flock 
 	return n;
 }
 
-int lock_room(struct fuse_session *s, struct lock_use *u, int *known)
+int lock_room(struct fuse_session *s, struct lock_use *u, bool unlocks, int *known)
 {
 	struct lock_bucket *b = bucket_of(s, u->e->key.node);
 	uint32_t bounds = atomic_load_explicit(&s->locks->bounds, memory_order_relaxed);
@@ -259,12 +259,13 @@ int lock_room(struct fuse_session *s, struct lock_use *u, int *known)
 	pthread_mutex_lock(&b->lock);
 	doubt = u->e->bound > u->e->count_at || (bounds > BOUNDS_MAX / 2 && u->e->bound > 4);
 	pthread_mutex_unlock(&b->lock);
-	if (bounds > BOUNDS_MAX)
+	if (bounds > BOUNDS_MAX && !unlocks)
 		return -ENOLCK;
-	if (!doubt)
+	if (!doubt && bounds <= BOUNDS_MAX)
 		return 0;
 	n = count_locks(s, u->fd, NULL);
-	if (n < 0 || n >= RANGES_MAX)
+	/* To unlock a part may split a range, but most often it makes room. */
+	if (n < 0 || n >= (unlocks ? 2 * RANGES_MAX : RANGES_MAX))
 		return -ENOLCK;
 	*known = n + (int)u->added;
 	return 0;

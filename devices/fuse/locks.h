@@ -62,7 +62,7 @@ void lock_put(struct fuse_session *s, struct lock_use *u, int known);
 void lock_note(struct fuse_session *s, struct lock_use *u, uint32_t pid, uint64_t fh);
 
 /* 0, or -ENOLCK: the entry or the session has as many as may be.  Counts where that is in doubt. */
-int lock_room(struct fuse_session *s, struct lock_use *u, int *known);
+int lock_room(struct fuse_session *s, struct lock_use *u, bool unlocks, int *known);
 /* Which process of the guest has this POSIX lock on the node; 0 when that is not known. */
 uint32_t lock_pid(struct fuse_session *s, uint64_t node, const struct flock *lock);
 

@@ -64,9 +64,12 @@ void node_hold(struct fuse_session *s, const struct node_dir *dir, const char *n
 	uint64_t id;
 
 	ref->node = NULL;
-	if (attr_stat(dir->fd, name, &st) < 0)
+	if (attr_peek(dir->fd, name, &st) < 0)
 		return;
 	id = id_of(&s->nodes, &st);
+	/* A mount point: it can neither go nor move, and its server might not answer. */
+	if (nodes_kind(&s->nodes, dir->domain) != HOST_REMOTE && node_is_remote(&s->nodes, id))
+		return;
 	while (id && node_get(&s->nodes, id, ref) == 0 && ref->own) {
 		/* One that ends with the request is of no use, and another lane has a better one. */
 		bool again = atomic_load_explicit(&ref->node->fd, memory_order_relaxed) >= 0;

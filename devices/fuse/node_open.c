@@ -305,7 +305,7 @@ static int open_file(int proc_fd, const char *name, int flags)
 		return fd;
 	fd = openat(proc_fd, name, flags);
 	if (fd >= 0)
-		(void)fcntl(fd, F_SETFL, (flags & (O_NOATIME | O_DIRECT)) | O_NONBLOCK);
+		(void)fcntl(fd, F_SETFL, (flags & (O_NOATIME | O_APPEND)) | O_NONBLOCK);
 	return fd;
 }
 

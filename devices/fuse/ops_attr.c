@@ -123,7 +123,7 @@ static int set_size(struct fuse_req *r, const struct node_ref *ref,
 
 	if (in->size > INT64_MAX)
 		return -EFBIG;
-	cred_keep_setid(!(in->valid & FATTR_KILL_SUIDGID));
+	req_changes(r, !(in->valid & FATTR_KILL_SUIDGID));
 	if (!(in->valid & FATTR_FH))
 		return truncate_node(r, ref, (off_t)in->size);
 	/* Through the handle: it may write where a new open would not be allowed to. */

@@ -15,7 +15,7 @@
 
 static int open_flags(const struct fuse_session *s, uint32_t guest)
 {
-	int flags = (int)guest & (s->choices.direct ? OPEN_FLAGS | O_DIRECT : OPEN_FLAGS);
+	int flags = (int)guest & OPEN_FLAGS;
 
 	/* To write a part of a page back the guest reads the rest of it, through the same handle. */
 	if (is_agreed_on(s, FUSE_WRITEBACK_CACHE) && (flags & O_ACCMODE) == O_WRONLY)
@@ -40,11 +40,11 @@ static bool is_for_writing(uint32_t flags)
 	return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
 }
 
-/* Gives fd away; flags: those it was opened with. */
-static int file_handle(struct fuse_req *r, int fd, int flags, uint64_t id, uint64_t domain,
+/* Gives fd away. */
+static int file_handle(struct fuse_req *r, int fd, uint64_t id, uint64_t domain,
 		       struct fuse_open_out *out)
 {
-	struct handle as = { .fd = fd, .node_id = id, .domain = domain, .direct = flags & O_DIRECT };
+	struct handle as = { .fd = fd, .node_id = id, .domain = domain };
 
 	as.held = node_hold_open(r->s, id);
 
@@ -53,19 +53,21 @@ static int file_handle(struct fuse_req *r, int fd, int flags, uint64_t id, uint6
 }
 
 /* Open the node's file for the guest's flags; *out learns what that means for the guest. */
-static int open_node(struct fuse_req *r, const struct node_ref *ref, uint32_t guest, int *flags,
+static int open_node(struct fuse_req *r, const struct node_ref *ref, uint32_t guest,
 		     struct fuse_open_out *out)
 {
-	int fd;
+	int flags = open_flags(r->s, guest), fd = node_reopen(r->s, ref, flags);
 
-	*flags = open_flags(r->s, guest);
-	fd = node_reopen(r->s, ref, *flags);
-	if (fd != -EACCES || !((*flags ^ (int)guest) & O_ACCMODE))
-		return fd;
-	/* May be written, not read: then the guest may not keep pages of it. */
-	*flags = (*flags & ~O_ACCMODE) | O_WRONLY;
-	out->open_flags = FOPEN_DIRECT_IO;
-	return node_reopen(r->s, ref, *flags);
+	if (fd == -EACCES && (flags ^ (int)guest) & O_ACCMODE) {
+		/* May be written, not read: then the guest may not keep pages of it. */
+		out->open_flags = FOPEN_DIRECT_IO;
+		fd = node_reopen(r->s, ref, (flags & ~O_ACCMODE) | O_WRONLY);
+	} else if (fd == -EPERM && guest & O_APPEND) {
+		/* The host lets it grow only: pages written back would be appended, too. */
+		out->open_flags = FOPEN_DIRECT_IO;
+		fd = node_reopen(r->s, ref, flags | O_APPEND);
+	}
+	return fd;
 }
 
 FUSE_OP(op_open)
@@ -73,7 +75,7 @@ FUSE_OP(op_open)
 	const struct fuse_open_in *in = body;
 	struct fuse_open_out out = { 0 };
 	struct node_ref ref;
-	int fd, flags, rc;
+	int fd, rc;
 
 	if (is_for_writing(in->flags) && r->s->readonly)
 		return -EROFS;
@@ -81,15 +83,15 @@ FUSE_OP(op_open)
 	if (rc < 0)
 		return rc;
 	if (in->flags & O_TRUNC)
-		cred_keep_setid(!(in->open_flags & FUSE_OPEN_KILL_SUIDGID));
-	fd = open_node(r, &ref, in->flags, &flags, &out);
-	rc = fd < 0 ? fd : file_handle(r, fd, flags, r->h.nodeid, ref.node->domain, &out);
+		req_changes(r, !(in->open_flags & FUSE_OPEN_KILL_SUIDGID));
+	fd = open_node(r, &ref, in->flags, &out);
+	rc = fd < 0 ? fd : file_handle(r, fd, r->h.nodeid, ref.node->domain, &out);
 	node_put(&r->s->nodes, &ref);
 	return rc < 0 ? rc : req_reply(r, &out, sizeof(out));
 }
 
-/* Reply to CREATE and TMPFILE: fd, opened with flags, is new, and is given away. */
-static ssize_t reply_created(struct fuse_req *r, int fd, int flags, const struct node_ref *dir_ref,
+/* Reply to CREATE and TMPFILE: fd is new, and is given away. */
+static ssize_t reply_created(struct fuse_req *r, int fd, const struct node_ref *dir_ref,
 			     const char *name)
 {
 	struct node_dir dir = node_dir(dir_ref);
@@ -104,7 +106,7 @@ static ssize_t reply_created(struct fuse_req *r, int fd, int flags, const struct
 		fd_close(r->s, fd);
 		return rc;
 	}
-	rc = file_handle(r, fd, flags, e.id, e.domain, &out.open);
+	rc = file_handle(r, fd, e.id, e.domain, &out.open);
 	if (rc < 0) {
 		node_forget(&r->s->nodes, e.id, 1);
 		return rc;
@@ -156,7 +158,7 @@ FUSE_OP(op_create)
 		fd = -ESTALE;
 	rc = fd < 0 ? fd : labels_set(r, fd, dir.fd, name);
 	if (rc == 0)
-		rc = reply_created(r, fd, flags, &dir, name);
+		rc = reply_created(r, fd, &dir, name);
 	else if (fd >= 0)
 		fd_close(r->s, fd);
 	node_put(&r->s->nodes, &dir);
@@ -191,7 +193,7 @@ FUSE_OP(op_tmpfile)
 		fd = -EOPNOTSUPP;
 	rc = fd < 0 ? fd : labels_set(r, fd, -1, NULL);
 	if (rc == 0)
-		rc = reply_created(r, fd, flags, &dir, NULL);
+		rc = reply_created(r, fd, &dir, NULL);
 	else if (fd >= 0)
 		fd_close(r->s, fd);
 	node_put(&r->s->nodes, &dir);

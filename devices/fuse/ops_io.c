@@ -159,7 +159,7 @@ FUSE_OP(op_write)
 	h = handle_get(r->s, in->fh, false);
 	if (!h)
 		return -EBADF;
-	cred_keep_setid(!(in->write_flags & FUSE_WRITE_KILL_SUIDGID));
+	req_changes(r, !(in->write_flags & FUSE_WRITE_KILL_SUIDGID));
 	n = write_from(r, handle_fd(r->s, h, direct), in->size, (off_t)in->offset, flags);
 	handle_put(r->s, h);
 	if (n < 0)
@@ -198,7 +198,7 @@ FUSE_OP(op_lseek)
 /* No flag tells whether set-id bits may stay; root's kernel-side rights are the best guess. */
 static void keep_setid_for_root(const struct fuse_req *r)
 {
-	cred_keep_setid(r->cred.root);
+	req_changes(r, r->cred.root);
 }
 
 FUSE_OP(op_fallocate)

@@ -53,7 +53,7 @@ static int may_set(const struct fuse_req *r, const struct handle *h)
 	    r->h.uid == 0)
 		return 0;
 	rc = attr_stat(h->fd, "", &st);
-	if (rc == 0 && st.stx_uid != r->cred.uid)
+	if (rc == 0 && ids_show_uid(&r->s->choices.ids, st.stx_uid) != r->h.uid)
 		rc = -EPERM;
 	return rc;
 }

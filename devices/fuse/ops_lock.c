@@ -95,7 +95,7 @@ static int set_posix(struct fuse_req *r, struct lock_use *u, const struct flock 
 
 	if (lock->l_type == F_UNLCK && is_whole_file(lock))
 		*known = 0;
-	else if ((rc = lock_room(r->s, u, known)) < 0 && lock->l_type != F_UNLCK)
+	else if ((rc = lock_room(r->s, u, lock->l_type == F_UNLCK, known)) < 0)
 		return rc;
 	return fcntl(u->fd, F_OFD_SETLK, lock) < 0 ? -errno : 0;
 }

@@ -41,8 +41,20 @@ static void place_put(struct fuse_req *r, struct place *p)
 static int place_lookup(struct fuse_req *r, const struct place *p, bool may_wait, struct entry *e)
 {
 	struct node_dir dir = node_dir(&p->dir);
+	int rc = node_lookup(r->s, &dir, p->name, may_wait, e);
 
-	return node_lookup(r->s, &dir, p->name, may_wait, e);
+	if (rc == FUSE_SLOW)
+		r->w->remote = true;
+	return rc;
+}
+
+/* Is the second node of a request a helper's to touch? */
+static bool is_for_helper(struct fuse_req *r, uint64_t id)
+{
+	if (r->w->may_wait || !node_is_remote(&r->s->nodes, id))
+		return false;
+	r->w->remote = true;
+	return true;
 }
 
 /* --- look-up and forget ----------------------------------------------------------------------- */
@@ -185,7 +197,12 @@ FUSE_OP(op_mknod)
 
 	if (rc < 0)
 		return rc;
-	rc = caller_enter(r, in->umask);
+	/* Who is root by a map is not this machine's, and its devices are not his. */
+	if ((S_ISCHR(in->mode) || S_ISBLK(in->mode)) && in->rdev != 0 &&
+	    !ids_are_same(&r->s->choices.ids))
+		rc = -EPERM;
+	if (rc == 0)
+		rc = caller_enter(r, in->umask);
 	if (rc == 0) {
 		dev_t rdev = decode_rdev(in->rdev);
 
@@ -217,8 +234,11 @@ FUSE_OP(op_link)
 	int proc_fd = r->s->proc_fd;
 	struct node_ref old;
 	struct place p;
-	int rc = place_get(r, r->h.nodeid, &p);
+	int rc;
 
+	if (is_for_helper(r, in->oldnodeid))
+		return FUSE_SLOW;
+	rc = place_get(r, r->h.nodeid, &p);
 	if (rc < 0)
 		return rc;
 	rc = node_get(&r->s->nodes, in->oldnodeid, &old);
@@ -311,8 +331,11 @@ static int rename_places(struct fuse_req *r, const struct place *from, const str
 static ssize_t rename_entry(struct fuse_req *r, uint64_t new_dir, unsigned flags)
 {
 	struct place from, to;
-	int rc = place_get(r, r->h.nodeid, &from);
+	int rc;
 
+	if (is_for_helper(r, new_dir))
+		return FUSE_SLOW;
+	rc = place_get(r, r->h.nodeid, &from);
 	if (rc < 0)
 		return rc;
 	rc = place_get(r, new_dir, &to);

@@ -53,6 +53,8 @@ static int drop_setgid(struct fuse_req *r, const struct node_ref *ref)
 static int set_value(struct fuse_req *r, const struct node_ref *ref, const char *name,
 		     const struct fuse_setxattr_in *in, bool kill_sgid)
 {
+	if (xattr_is_foreign_right(r->s, name))
+		return -EPERM;
 	cred_keep_setid(true);
 	if (setxattr(fd_name(ref->fd).s, name, r->w->scratch, in->size, (int)in->flags) < 0)
 		return -errno;

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -36,7 +37,7 @@ struct helper {
 	struct watch ready, timer;
 
 	/* The job in hand, under the pool's lock.  By value: once done, it is no longer ours. */
-	bool busy, interrupted;
+	bool busy, interrupted, remote;
 	const void *lane;
 	uint64_t unique;
 };
@@ -132,10 +133,13 @@ static void timer_set(struct fuse_pool *p)
 	timerfd_settime(p->timer_fd, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
-static void wake(struct fuse_pool *p, uint64_t n)
+/* One by one: a write wakes one helper, whatever it adds. */
+static void wake(struct fuse_pool *p, unsigned n)
 {
-	if (n > 0)
-		(void)!write(p->ready_fd, &n, sizeof(n));
+	const uint64_t one = 1;
+
+	while (n-- > 0)
+		(void)!write(p->ready_fd, &one, sizeof(one));
 }
 
 static void timer_fired(struct watch *w, uint32_t events)
@@ -159,7 +163,7 @@ static void timer_fired(struct watch *w, uint32_t events)
 static void wait_again(struct fuse_pool *p, struct fuse_job *j)
 {
 	j->delay_ms = j->delay_ms ? MIN(2 * j->delay_ms, DELAY_LONG) : DELAY_FIRST;
-	j->at_ns = j->interrupted ? 0 : now_ns() + (uint64_t)j->delay_ms * NS_PER_MS;
+	j->at_ns = j->interrupted ? 1 : now_ns() + (uint64_t)j->delay_ms * NS_PER_MS;
 	list_add(&p->waiting, j);
 	timer_set(p);
 }
@@ -169,6 +173,7 @@ static void run_job(struct helper *h, struct fuse_job *j)
 	struct fuse_pool *p = h->pool;
 	struct cursor in, out;
 	ssize_t len;
+	bool more;
 
 	j->cursors(j, &in, &out);
 	len = fuse_serve(p->s, h->worker, &in, &out);
@@ -180,8 +185,40 @@ static void run_job(struct helper *h, struct fuse_job *j)
 		wait_again(p, j);
 	}
 	h->busy = false;
+	/* One that was left for its turn has no wake of its own any more. */
+	more = h->remote && p->ready.first;
 	pthread_cond_broadcast(&p->idle);
 	pthread_mutex_unlock(&p->lock);
+	wake(p, more);
+}
+
+/* Remote servers may have all helpers but one: the disk's requests go on when none of them answers. */
+static bool may_be_taken(const struct fuse_pool *p, const struct fuse_job *j)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < p->n; i++)
+		n += p->helper[i].busy && p->helper[i].remote;
+	return !j->remote || n == 0 || n + 1 < p->n;
+}
+
+/* The first job whose turn it is. */
+static struct fuse_job *take_ready(struct fuse_pool *p)
+{
+	struct job_list all = p->ready;
+	struct fuse_job *j, *taken = NULL, *next;
+
+	if (!all.first || may_be_taken(p, all.first))
+		return list_take(&p->ready);
+	list_init(&p->ready);
+	for (j = all.first; j; j = next) {
+		next = j->next;
+		if (!taken && may_be_taken(p, j))
+			taken = j;
+		else
+			list_add(&p->ready, j);
+	}
+	return taken;
 }
 
 /* The next job, noted as ours, or NULL. */
@@ -190,10 +227,11 @@ static struct fuse_job *take_job(struct helper *h)
 	struct fuse_job *j;
 
 	pthread_mutex_lock(&h->pool->lock);
-	j = list_take(&h->pool->ready);
+	j = take_ready(h->pool);
 	if (j) {
 		h->busy = true;
 		h->interrupted = false;
+		h->remote = j->remote;
 		h->lane = j->lane;
 		h->unique = j->unique;
 		h->worker->interrupted = j->interrupted;
@@ -235,7 +273,7 @@ int fuse_helper_start(struct fuse_session *s, unsigned i, struct loop *loop)
 /* Was it interrupted before it came?  Under the lock. */
 static bool was_early(struct fuse_pool *p, uint64_t unique)
 {
-	for (unsigned i = 0; i < EARLY_MAX; i++)
+	for (unsigned i = 0; i < EARLY_MAX && unique; i++)
 		if (p->early[i] == unique) {
 			p->early[i] = 0;
 			return true;
@@ -243,10 +281,12 @@ static bool was_early(struct fuse_pool *p, uint64_t unique)
 	return false;
 }
 
-void fuse_submit(struct fuse_session *s, struct fuse_job *j, uint64_t unique)
+void fuse_submit(struct fuse_session *s, const struct fuse_worker *w, struct fuse_job *j,
+		 uint64_t unique)
 {
 	struct fuse_pool *p = s->pool;
 
+	j->remote = w->remote;
 	j->unique = unique;
 	j->delay_ms = 0;
 	pthread_mutex_lock(&p->lock);
@@ -276,11 +316,14 @@ void fuse_withdraw(struct fuse_session *s, const void *lane, struct fuse_job **w
 
 	list_init(&taken);
 	pthread_mutex_lock(&p->lock);
-	list_move(&p->ready, &taken, is_of_lane, lane);
-	while (lane_is_busy(p, lane))
+	for (;;) {
+		list_move(&p->ready, &taken, is_of_lane, lane);
+		/* These too: they may come ready while we wait. */
+		list_move(&p->waiting, &taken, is_of_lane, lane);
+		if (!lane_is_busy(p, lane))
+			break;
 		pthread_cond_wait(&p->idle, &p->lock);
-	/* Last, since one in hand may have come to wait. */
-	list_move(&p->waiting, &taken, is_of_lane, lane);
+	}
 	timer_set(p);
 	pthread_mutex_unlock(&p->lock);
 	*withdrawn = taken.first;
@@ -328,6 +371,13 @@ void fuse_pool_interrupt(struct fuse_pool *p, uint64_t unique)
 		p->early[p->n_early++ % EARLY_MAX] = unique;
 	pthread_mutex_unlock(&p->lock);
 	wake(p, n);
+}
+
+void fuse_pool_reset(struct fuse_pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+	memset(p->early, 0, sizeof(p->early));
+	pthread_mutex_unlock(&p->lock);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@
 
 struct fuse_pool;
 struct fuse_session;
+struct fuse_worker;
 
 /* A request handed on.  The owner's memory until done() or fuse_withdraw(). */
 struct fuse_job {
@@ -33,6 +34,7 @@ struct fuse_job {
 
 	/* Of the pool: */
 	struct fuse_job *next;
+	bool remote;       /* for a server that may never answer */
 	uint64_t unique;   /* of the request */
 	bool interrupted;  /* by FUSE_INTERRUPT */
 	unsigned delay_ms; /* before it is tried again */
@@ -49,8 +51,12 @@ void fuse_pool_destroy(struct fuse_pool *p); /* all helpers are gone; NULL is ha
  */
 int fuse_helper_start(struct fuse_session *s, unsigned i, struct loop *loop);
 
-/* Any thread.  unique: from the request's header, as the lane has seen it. */
-void fuse_submit(struct fuse_session *s, struct fuse_job *j, uint64_t unique);
+/*
+ * Any thread.  w: the lane's, which has just said FUSE_SLOW; unique: from the request's header, as the
+ * lane has seen it.
+ */
+void fuse_submit(struct fuse_session *s, const struct fuse_worker *w, struct fuse_job *j,
+		 uint64_t unique);
 
 /*
  * Take all jobs of the lane back: when it returns, done() has returned for those that a helper had in
@@ -60,5 +66,8 @@ void fuse_withdraw(struct fuse_session *s, const void *lane, struct fuse_job **w
 
 /* The client no longer waits for this request. */
 void fuse_pool_interrupt(struct fuse_pool *p, uint64_t unique);
+
+/* A new client, whose requests are numbered anew. */
+void fuse_pool_reset(struct fuse_pool *p);
 
 #endif

@@ -228,8 +228,7 @@ struct handle {
 	struct slot slot;
 	int fd;
 	bool is_dir;
-	bool direct;              /* fd has O_DIRECT */
-	atomic_int other_fd;      /* the same file, O_DIRECT the other way round, or -1; see direct.c */
+	atomic_int direct_fd;     /* the same file with O_DIRECT, or -1; see direct.c */
 	uint64_t node_id, domain; /* of the node it was opened from */
 	struct node *held;        /* see node_hold_open */
 	atomic_bool released;     /* the base pin is gone */
@@ -255,6 +254,7 @@ struct fuse_worker {
 	unsigned index;
 	bool may_wait;    /* for the host as long as it takes: helpers, and lanes that have none */
 	bool interrupted; /* the request in hand, by FUSE_INTERRUPT */
+	bool remote;      /* it is slow because a remote file system has to answer */
 	struct iovec iov[FUSE_IOV_MAX];
 	_Alignas(uint64_t) char scratch[FUSE_SCRATCH_LEN];
 } __attribute__((aligned(64)));
@@ -276,6 +276,9 @@ struct fuse_session {
 	struct slots handles;
 	_Atomic uint32_t n_dir_tails; /* of open directories; see ops_dir.c */
 	struct locks *locks;          /* the guest's on the host; NULL: it keeps them (locks.c) */
+
+	/* The client has seen a file with a set-group-id bit and no execution by the group. */
+	atomic_bool met_group_bit;
 
 	_Atomic uint32_t minor;    /* agreed by INIT; 0 before */
 	_Atomic uint64_t features; /* FUSE_* flags agreed by INIT; stored before minor */
@@ -316,6 +319,13 @@ int req_name(struct fuse_req *r, char name[FUSE_NAME_CAP]);
 ssize_t req_reply(struct fuse_req *r, const void *body, size_t len);
 /* The same when the len bytes of body are in place behind the header already. */
 ssize_t req_reply_filled(struct fuse_req *r, size_t len);
+/* Before the request changes a file's bytes or length: may its set-id bits stay? */
+static inline void req_changes(const struct fuse_req *r, bool keep)
+{
+	cred_change(&r->cred, keep,
+		    atomic_load_explicit(&r->s->met_group_bit, memory_order_relaxed));
+}
+
 /* Bytes of body that the guest has room for. */
 size_t req_room(const struct fuse_req *r);
 /* Reply with 0 and no body, or pass -errno on. */
@@ -359,9 +369,9 @@ bool nodes_reclaim(struct fuse_session *s);
 #endif
 
 uint64_t attr_ino(uint64_t domain, uint64_t ino);
-void attr_fill(const struct fuse_session *s, struct fuse_attr *a, uint64_t domain,
+void attr_fill(struct fuse_session *s, struct fuse_attr *a, uint64_t domain,
 	       const struct statx *st);
-void attr_fill_entry(const struct fuse_session *s, struct fuse_entry_out *out,
+void attr_fill_entry(struct fuse_session *s, struct fuse_entry_out *out,
 		     const struct entry *e);
 
 /* Of an entry of a directory, or, with the name "", of a descriptor itself.  0 or -errno. */
@@ -377,6 +387,8 @@ int attr_statx(int fd, unsigned sync, unsigned mask, struct statx *st);
 
 /* Turn the guest's name into the host's.  0, or -EOPNOTSUPP, -ERANGE. */
 int xattr_to_host(const struct fuse_session *s, char name[XATTR_NAME_CAP]);
+/* Would it be a real right on the host, given by who is root by a map only?  A host's name. */
+bool xattr_is_foreign_right(const struct fuse_session *s, const char *name);
 /* The other way for a list of names, without those that the caller may not see.  Its new length. */
 size_t xattr_list_to_guest(const struct fuse_req *r, char *list, size_t len);
 

@@ -76,8 +76,8 @@ static void req_group(struct fuse_req *r, uint32_t group)
 
 	if (r->cred.root || ids->squash)
 		return;
-	r->cred.has_group = true;
-	idmap_to_host(&ids->gid, group, &r->cred.group);
+	/* A group without a number here has no say. */
+	r->cred.has_group = idmap_to_host(&ids->gid, group, &r->cred.group) || ids->gid.n == 0;
 }
 
 /* Extensions follow the request proper: the caller's further group, labels of a new file. */
@@ -387,7 +387,8 @@ static bool is_slow(struct fuse_req *r, const struct op *op)
 {
 	if (r->w->may_wait || op->flags & OP_AT_ONCE)
 		return false;
-	return op->flags & OP_SLOW || node_is_remote(&r->s->nodes, r->h.nodeid);
+	r->w->remote = node_is_remote(&r->s->nodes, r->h.nodeid);
+	return op->flags & OP_SLOW || r->w->remote;
 }
 
 static ssize_t run(struct fuse_req *r, const struct op *op)
@@ -477,6 +478,8 @@ void fuse_session_reset(struct fuse_session *s)
 	locks_end_all(s);
 	handles_release_all(s);
 	nodes_forget_all(&s->nodes);
+	if (s->pool)
+		fuse_pool_reset(s->pool);
 }
 
 static uint64_t cache_valid_s(enum fuse_cache cache)

@@ -65,11 +65,6 @@ struct fuse_worker *fuse_session_helper(struct fuse_session *s, unsigned i);
  */
 int fuse_thread_init(struct fuse_session *s);
 
-/* Of fuse_serve().  On a lane: the request would wait; nothing is done, hand it to a helper. */
-#define FUSE_SLOW  (-(ssize_t)4094)
-/* On a helper: not now (a lock that somebody holds); ask again in a while. */
-#define FUSE_AGAIN (-(ssize_t)4093)
-
 /*
  * Serve one request from in, reply to out (struct fuse_out_header first); the caller's cursors do
  * not move.  Returns the length of the reply, 0 for requests without one (FORGET...), or -EPROTO

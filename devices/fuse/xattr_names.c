@@ -83,3 +83,8 @@ size_t xattr_list_to_guest(const struct fuse_req *r, char *list, size_t len)
 	}
 	return to;
 }
+
+bool xattr_is_foreign_right(const struct fuse_session *s, const char *name)
+{
+	return !strcmp(name, "security.capability") && !ids_are_same(&s->choices.ids);
+}

@@ -160,7 +160,7 @@ static void hand_on(struct server *s, size_t in_len)
 	w->job.cursors = slow_cursors;
 	w->job.done = slow_done;
 	buffers_new(s);
-	fuse_submit(s->session, &w->job, h->unique);
+	fuse_submit(s->session, s->worker, &w->job, h->unique);
 }
 
 struct helper {

@@ -126,14 +126,11 @@ static const struct setid_op {
 
 /*
  * Set-group-id without group execution.  Since 6.2 local file systems drop it, too, when a writer is
- * outside the group, and so does the host here for every writer but root, whom it takes to be outside.
- * Likewise a change of owner, where the server is taken to be inside.
+ * outside the group.  The server knows a caller's first group only, and takes him to be outside others.
  */
 static bool is_outside_contract(mode_t mode, enum caller who, const struct setid_op *op)
 {
-	if ((mode & (S_ISGID | S_IXGRP)) != S_ISGID || who == ROOT)
-		return false;
-	return op->writes && who != OTHER;
+	return (mode & (S_ISGID | S_IXGRP)) == S_ISGID && who == GROUP && op->writes;
 }
 
 static void one(mode_t mode, enum caller who, const struct setid_op *op, bool with_cap)

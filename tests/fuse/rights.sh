@@ -15,12 +15,12 @@ posix_mapped() {
 	touch "$share/of-root"
 	chown 1000000:1001000 "$share/of-root"
 	on "$@" -o "uid-map=$map,gid-map=$map" -- sh -ec "
-		[ \$(stat -c %u:%g '$mnt/of-the-host') = 65534:65534 ]
+		[ \$(stat -c %u:%g '$mnt/of-the-host') = 4294967294:4294967294 ]
 		[ \$(stat -c %u:%g '$mnt/of-root') = 0:1000 ]
 		touch '$mnt/kept'
 		chown 5:6 '$mnt/kept'
 		! chown 70000 '$mnt/kept' 2>/dev/null
-		exec '$bin/posix' -o '$side' '$mnt'"
+		exec '$bin/posix' -x setid-,device-nodes,special -o '$side' '$mnt'"
 	[ "$(stat -c %u:%g "$share/kept")" = 1000005:1000006 ]
 }
 

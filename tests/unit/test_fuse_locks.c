@@ -556,6 +556,22 @@ START_TEST(locks_of_many_threads)
 }
 END_TEST
 
+/* One lock with many holes is as many locks to the host. */
+START_TEST(unlocks_that_split_are_bounded)
+{
+	struct file f = open_as(&a, "f", O_RDWR);
+	int rc = 0, n = 0;
+
+	ck_assert_int_eq(posix(&f, 1, F_WRLCK, 0, INT64_MAX), 0);
+	for (; rc == 0 && n < 4096; n++)
+		rc = posix(&f, 1, F_UNLCK, (uint64_t)(100000 - 2 * n), (uint64_t)(100000 - 2 * n));
+	ck_assert_int_eq(rc, -ENOLCK);
+	/* All at once goes always. */
+	ck_assert_int_eq(posix(&f, 1, F_UNLCK, 0, INT64_MAX), 0);
+	ck_assert_int_eq(posix(&f, 1, F_WRLCK, 0, 10), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("fuse_locks");
@@ -565,6 +581,7 @@ int main(void)
 
 	tcase_set_timeout(t, 120);
 	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, unlocks_that_split_are_bounded);
 	tcase_add_test(t, sessions_exclude_each_other);
 	tcase_add_test(t, owners_of_a_session_exclude_each_other);
 	tcase_add_test(t, processes_of_the_host_are_excluded);

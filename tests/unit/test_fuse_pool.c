@@ -19,15 +19,20 @@ static int helper_begin(struct iothread *t)
 	return fuse_helper_start(c.s, (unsigned)(t - helper), &t->loop);
 }
 
-static void start(void)
+static void start_as(const struct fuse_opts *o)
 {
-	const struct fuse_opts o = { .helpers = HELPERS };
-
-	client_start(&c, &o);
+	client_start(&c, o);
 	for (unsigned i = 0; i < HELPERS; i++) {
 		helper[i].on_start = helper_begin;
 		ck_assert_int_eq(iothread_start(&helper[i], "helper"), 0);
 	}
+}
+
+static void start(void)
+{
+	const struct fuse_opts o = { .helpers = HELPERS };
+
+	start_as(&o);
 }
 
 static void stop(void)
@@ -81,7 +86,7 @@ static void hand_on(struct request *r, const void *lane, bool held)
 	sem_init(&r->go, 0, 0);
 	sem_init(&r->done, 0, 0);
 	r->job = (struct fuse_job){ .lane = lane, .cursors = cursors, .done = done };
-	fuse_submit(c.s, &r->job, h->unique);
+	fuse_submit(c.s, c.w, &r->job, h->unique);
 }
 
 static void prepare(uint32_t opcode, uint64_t node, const void *body, size_t len)
@@ -256,6 +261,140 @@ START_TEST(a_lane_takes_its_jobs_back)
 }
 END_TEST
 
+static void lock_request(uint32_t opcode, uint64_t fh, uint64_t owner, uint32_t type)
+{
+	struct fuse_lk_in in = { .fh = fh, .owner = owner, .lk = { 0, INT64_MAX, type, 7 } };
+
+	prepare(opcode, lookup(&c, FUSE_ROOT_ID, "f", NULL), &in, sizeof(in));
+}
+
+/* A file whose lock owner 1 has.  Its handle. */
+static uint64_t start_with_lock(void)
+{
+	const struct fuse_opts o = { .helpers = HELPERS, .locks = FUSE_LOCKS_HOST };
+	uint64_t node, fh;
+
+	start_as(&o);
+	ck_assert_int_eq(create(&c, FUSE_ROOT_ID, "f", O_RDWR, 0644, &node, &fh), 0);
+	lock_request(FUSE_SETLK, fh, 1, F_WRLCK);
+	ck_assert_int_gt(send_raw(&c), 0);
+	ck_assert_int_eq(reply_head(&c)->error, 0);
+	return fh;
+}
+
+static void unlock(uint64_t fh)
+{
+	lock_request(FUSE_SETLK, fh, 1, F_UNLCK);
+	ck_assert_int_gt(send_raw(&c), 0);
+	ck_assert_int_eq(reply_head(&c)->error, 0);
+}
+
+static bool ends_soon(struct request *r)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_sec += 20;
+	return sem_timedwait(&r->done, &t) == 0;
+}
+
+START_TEST(who_waits_for_a_lock_gets_it_when_it_is_free)
+{
+	static struct request waits[3 * HELPERS], other;
+	uint64_t fh = start_with_lock();
+	struct fuse_syncfs_in in = { 0 };
+
+	/* As readers, so that all have it in the end; more of them than helpers. */
+	for (unsigned i = 0; i < ARRAY_SIZE(waits); i++) {
+		lock_request(FUSE_SETLKW, fh, 10 + i, F_RDLCK);
+		hand_on(&waits[i], &c, false);
+	}
+	prepare(FUSE_SYNCFS, FUSE_ROOT_ID, &in, sizeof(in));
+	hand_on(&other, &c, false);
+	ck_assert(ends_soon(&other));
+	for (unsigned i = 0; i < ARRAY_SIZE(waits); i++)
+		ck_assert(!is_done(&waits[i]));
+	unlock(fh);
+	for (unsigned i = 0; i < ARRAY_SIZE(waits); i++) {
+		ck_assert(ends_soon(&waits[i]));
+		ck_assert_int_eq(head(&waits[i])->error, 0);
+	}
+	stop();
+}
+END_TEST
+
+/* INTERRUPT finds a request that waits, one that a helper has in hand, and one that is yet to come. */
+START_TEST(interrupted_waits_end)
+{
+	static struct request waits, in_hand, early, stays;
+	uint64_t fh = start_with_lock();
+
+	lock_request(FUSE_SETLKW, fh, 2, F_WRLCK);
+	hand_on(&waits, &c, false);
+	lock_request(FUSE_SETLKW, fh, 3, F_WRLCK);
+	hand_on(&in_hand, &c, true);
+	sem_wait(&in_hand.taken);
+	lock_request(FUSE_SETLKW, fh, 4, F_WRLCK);
+	hand_on(&stays, &c, false);
+	fuse_pool_interrupt(c.s->pool, in_hand.job.unique);
+	fuse_pool_interrupt(c.s->pool, waits.job.unique);
+	sem_post(&in_hand.go);
+	sem_post(&in_hand.go);
+	lock_request(FUSE_SETLKW, fh, 5, F_WRLCK);
+	fuse_pool_interrupt(c.s->pool, c.unique);
+	hand_on(&early, &c, false);
+	ck_assert(ends_soon(&waits) && ends_soon(&in_hand) && ends_soon(&early));
+	ck_assert_int_eq(head(&waits)->error, -EINTR);
+	ck_assert_int_eq(head(&in_hand)->error, -EINTR);
+	ck_assert_int_eq(head(&early)->error, -EINTR);
+	ck_assert(!is_done(&stays));
+	unlock(fh);
+	ck_assert(ends_soon(&stays));
+	ck_assert_int_eq(head(&stays)->error, 0);
+	stop();
+}
+END_TEST
+
+static struct fuse_job *taken_back;
+
+static void *take_back(void *lane)
+{
+	fuse_withdraw(c.s, lane, &taken_back);
+	return NULL;
+}
+
+/* A request that waited, and comes ready while its lane takes all back, is not left behind. */
+START_TEST(no_job_outlives_its_lane)
+{
+	static struct request waits, held, other, next;
+	static const char lanes[2];
+	uint64_t fh = start_with_lock();
+	struct fuse_syncfs_in in = { 0 };
+	pthread_t thread;
+
+	lock_request(FUSE_SETLKW, fh, 2, F_WRLCK);
+	hand_on(&waits, &lanes[0], false);
+	sem_wait(&waits.taken);
+	prepare(FUSE_SYNCFS, FUSE_ROOT_ID, &in, sizeof(in));
+	hand_on(&held, &lanes[0], true);
+	hand_on(&other, &lanes[1], true);
+	sem_wait(&held.taken);
+	sem_wait(&other.taken);
+	hand_on(&next, &lanes[1], false); /* stands before it */
+	ck_assert_int_eq(pthread_create(&thread, NULL, take_back, (void *)(uintptr_t)&lanes[0]), 0);
+	usleep(100000);
+	fuse_pool_interrupt(c.s->pool, waits.job.unique);
+	sem_post(&held.go);
+	pthread_join(thread, NULL);
+	ck_assert(is_done(&held));
+	ck_assert(taken_back == &waits.job && !waits.job.next);
+	sem_post(&other.go);
+	ck_assert(ends_soon(&other) && ends_soon(&next));
+	ck_assert(!is_done(&waits));
+	stop();
+}
+END_TEST
+
 /* Without helpers a lane does all by itself. */
 START_TEST(no_helpers_no_handing_on)
 {
@@ -270,4 +409,5 @@ END_TEST
 
 SUITE_MAIN("fuse_pool", 60, a_lane_hands_on_what_takes_time_and_has_done_nothing,
 	   a_helper_serves_it_and_waits, a_lane_reads_what_is_in_memory_only, jobs_end_in_any_order,
-	   a_lane_takes_its_jobs_back, no_helpers_no_handing_on)
+	   a_lane_takes_its_jobs_back, who_waits_for_a_lock_gets_it_when_it_is_free,
+	   interrupted_waits_end, no_job_outlives_its_lane, no_helpers_no_handing_on)

@@ -239,6 +239,8 @@ START_TEST(options_are_completed_and_refused)
 	ck_assert_str_eq(o->root, "/usr");
 	ck_assert_str_eq(o->root_share, ",squash=0:0,writeback");
 	run_opts_free(o);
+	ck_assert_int_ne(parse(o, "--mount=/srv:/data,cahce=always", "true", NULL, NULL), 0);
+	run_opts_free(o);
 	/* In milliseconds it must fit 32 bits. */
 	ck_assert_int_eq(parse(o, "--timeout", "4000000", "true", NULL), 0);
 	run_opts_free(o);
