@@ -409,6 +409,10 @@ int labels_set(struct fuse_req *r, int fd, int dir_fd, const char *name);
 
 #define FUSE_OP(name) ssize_t name(struct fuse_req *r, const void *body)
 
+FUSE_OP(op_init);
+FUSE_OP(op_destroy);
+FUSE_OP(op_interrupt);
+
 FUSE_OP(op_getattr);
 FUSE_OP(op_setattr);
 FUSE_OP(op_statx);

@@ -139,8 +139,8 @@ t() {
 
 t posix-1 posix -t 1
 DISK=1 t posix-4 posix -t 4
-t posix-none posix -t 2 -c none -s
-t posix-always posix -t 4 -c always
+NOT=setid- t posix-none posix -t 2 -c none -s
+NOT=setid- t posix-always posix -t 4 -c always
 t stress-1 stress -t 1
 DISK=1 t stress-4 stress -t 4
 t stress-none stress -t 4 -c none
@@ -171,7 +171,7 @@ DISK=1 t locks-overlay-host locks_overlay -t 2 -l
 t locks-end locks_end -t 2
 DISK=1 t attributes attributes attributes_work extent -t 2
 DISK=1 t projects attributes projects_work project -t 2
-t posix-acl posix -t 2 -o acl
+NOT=setid- t posix-acl posix -t 2 -o acl
 t posix-writeback posix_writeback -t 2
 t posix-mapped posix_mapped -t 2
 t posix-squashed posix_squashed -t 2
