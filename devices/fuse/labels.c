@@ -93,11 +93,14 @@ int labels_take(struct fuse_req *r)
 
 static int set_all(struct fuse_req *r, int fd)
 {
-	const char *p = r->labels.at, *end = p + r->labels.raw_len;
+	const char *p = r->labels.at, *end;
 	char name[XATTR_NAME_CAP];
 	struct label l;
 	int rc;
 
+	if (r->labels.n == 0)
+		return 0;
+	end = p + r->labels.raw_len;
 	for (unsigned i = 0; i < r->labels.n; i++) {
 		if (!label_next(&p, end, &l))
 			return -EINVAL;

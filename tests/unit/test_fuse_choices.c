@@ -479,8 +479,10 @@ static const uint32_t makers[] = { FUSE_CREATE, FUSE_MKDIR, FUSE_MKNOD, FUSE_SYM
 START_TEST(labels_are_set_on_new_files)
 {
 	char name[16], back[16];
+	uint64_t bare, fh;
 
 	start((struct fuse_choices){ .labels = true });
+	ck_assert_int_eq(create(&c, FUSE_ROOT_ID, "none", O_RDWR, 0644, &bare, &fh), 0);
 	for (unsigned i = 0; i < 2 * ARRAY_SIZE(makers); i++) {
 		uint32_t op = makers[i / 2];
 		uint64_t node;
