@@ -335,6 +335,7 @@ static int init_queues(struct fs *fs, const struct fs_opts *o)
 	fs->dev.n_queues = n;
 	fs->n_lanes = o->one_thread ? 1 : n;
 	fs->dev.n_threads = fs->n_lanes + o->helpers;
+	fs->dev.n_late = o->helpers;
 	fs->dev.queue = calloc(n, sizeof(*fs->dev.queue));
 	fs->dev.thread = calloc(fs->dev.n_threads, sizeof(*fs->dev.thread));
 	fs->fq = calloc(n, sizeof(*fs->fq));

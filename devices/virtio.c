@@ -302,10 +302,30 @@ static int dev_start_thread(struct virtio_dev *d, struct iothread *t,
 	return iothread_begin(t, name);
 }
 
+static int dev_start_threads(struct virtio_dev *d, unsigned from, unsigned to)
+{
+	int err = 0;
+
+	for (unsigned i = from; i < to && !err; i++)
+		err = dev_start_thread(d, &d->thread[i], d->on_start);
+	for (unsigned i = from; i < to; i++) {
+		int failed = iothread_begun(&d->thread[i]);
+
+		err = err ? err : failed;
+	}
+	return err;
+}
+
+int virtio_dev_launch_late(struct virtio_dev *d)
+{
+	return dev_start_threads(d, d->n_threads - d->n_late, d->n_threads);
+}
+
 int virtio_dev_launch(struct virtio_dev *d, int (*on_start)(struct iothread *t))
 {
 	int err = 0;
 
+	d->on_start = on_start;
 	d->features |= 1ULL << VIRTIO_F_VERSION_1;
 	d->intx_fd = -1;
 	atomic_store(&d->config_call_fd, -1);
@@ -320,13 +340,8 @@ int virtio_dev_launch(struct virtio_dev *d, int (*on_start)(struct iothread *t))
 		if (q->kick_fd < 0 && !err)
 			err = -errno;
 	}
-	for (unsigned i = 0; i < d->n_threads && !err; i++)
-		err = dev_start_thread(d, &d->thread[i], on_start);
-	for (unsigned i = 0; i < d->n_threads; i++) {
-		int failed = iothread_begun(&d->thread[i]);
-
-		err = err ? err : failed;
-	}
+	if (!err)
+		err = dev_start_threads(d, 0, d->n_threads - d->n_late);
 	if (err)
 		virtio_dev_shutdown(d);
 	return err;

@@ -105,6 +105,8 @@ struct virtio_dev {
 	unsigned n_queues;
 	struct iothread *thread; /* started parked by virtio_dev_launch, one or more queues each */
 	unsigned n_threads;
+	unsigned n_late; /* of these, the last ones: not before virtio_dev_launch_late */
+	int (*on_start)(struct iothread *t); /* kept by virtio_dev_launch */
 	const void *config;     /* config space bytes; owned by the device */
 	uint32_t config_len;
 
@@ -130,6 +132,12 @@ struct virtio_dev {
  * left running.
  */
 int virtio_dev_launch(struct virtio_dev *d, int (*on_start)(struct iothread *t));
+
+/*
+ * Start the threads that no queue needs at its first request.  The guest runs already: so they do not
+ * delay it.  main thread, once.  0 or -errno.
+ */
+int virtio_dev_launch_late(struct virtio_dev *d);
 
 /* Stop queues, join threads, close eventfds; only after a successful launch.  Then the owner
  * destroys the transport and calls class->destroy. */

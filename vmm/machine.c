@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "devices/channel.h"
@@ -24,6 +25,8 @@
 #include "vmm/kvm.h"
 #include "vmm/log.h"
 
+/* The start of helpers would delay the guest's first instruction; a kernel's first mount is later. */
+#define LATE_MS   100
 #define STATS_MAX 131072 /* 129 queues with two dozen counters each */
 
 struct plugged {
@@ -44,7 +47,7 @@ struct machine {
 	struct plugged plugged[MACHINE_DEVICES_MAX];
 	unsigned n_plugged;
 	struct boot_entry entry;
-	struct watch end;
+	struct watch end, late;
 	bool has_irq, has_pci, has_console;
 };
 
@@ -318,13 +321,43 @@ static int make_channel(struct machine *m)
 	return err ? err : plug(m, &d);
 }
 
+/* Threads that no kernel needs before it has mounted something. */
+static void machine_late(struct watch *w, uint32_t events)
+{
+	struct machine *m = container_of(w, struct machine, late);
+	int err = 0;
+
+	(void)events;
+	(void)loop_watch(m->loop, w, 0);
+	for (unsigned i = 0; i < m->n_plugged && !err; i++) {
+		struct virtio_dev *d = m->plugged[i].device.dev;
+
+		err = virtio_dev_launch_late(d);
+		if (err)
+			log_error("cannot start the threads of %s: %s (see ulimit -u, ulimit -n)", d->name,
+				  strerror(-err));
+	}
+	if (err)
+		m->opts.ended(m->opts.ctx, VM_CRASHED);
+}
+
+static int init_late(struct machine *m)
+{
+	m->late = (struct watch){ .ready = machine_late,
+				  .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK) };
+	return m->late.fd < 0 ? -errno : loop_watch(m->loop, &m->late, EPOLLIN);
+}
+
 static int watch_end(struct machine *m)
 {
+	int err;
+
 	m->vm.end_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (m->vm.end_fd < 0)
 		return -errno;
 	m->end = (struct watch){ .fd = m->vm.end_fd, .ready = machine_ended };
-	return loop_watch(m->loop, &m->end, EPOLLIN);
+	err = loop_watch(m->loop, &m->end, EPOLLIN);
+	return err ? err : init_late(m);
 }
 
 static int make_vcpus(struct machine *m)
@@ -373,7 +406,7 @@ int machine_create(const struct machine_opts *o, struct loop *loop, struct machi
 	m->opts = *o;
 	m->loop = loop;
 	m->vm.n_vcpus = o->n_vcpus;
-	m->vm.kvm_fd = m->vm.vm_fd = m->vm.end_fd = -1;
+	m->vm.kvm_fd = m->vm.vm_fd = m->vm.end_fd = m->late.fd = -1;
 	m->serial_irq.trigger_fd = m->power.trigger_fd = -1;
 	m->serial_irq.resample_fd = m->power.resample_fd = -1;
 	arch_platform(&m->platform);
@@ -391,7 +424,10 @@ int machine_create(const struct machine_opts *o, struct loop *loop, struct machi
 
 void machine_start(struct machine *m)
 {
+	const struct itimerspec soon = { .it_value.tv_nsec = LATE_MS * 1000000L };
+
 	vcpus_resume(&m->vm, &m->entry);
+	timerfd_settime(m->late.fd, 0, &soon, NULL);
 }
 
 void machine_stop(struct machine *m)
@@ -424,6 +460,10 @@ void machine_destroy(struct machine *m)
 		console_destroy(&m->console);
 	if (m->end.events)
 		(void)loop_watch(m->loop, &m->end, 0);
+	if (m->late.events)
+		(void)loop_watch(m->loop, &m->late, 0);
+	if (m->late.fd >= 0)
+		close(m->late.fd);
 	irq_line_destroy(&m->vm.irq, &m->power);
 	irq_line_destroy(&m->vm.irq, &m->serial_irq);
 	arch_vm_destroy(&m->vm);

@@ -233,7 +233,8 @@ static void make_device(const char *dir)
 	snprintf(spec, sizeof(spec), "tag=bench,path=%s,queues=%u,ring=%u", dir, n_lanes, RING);
 	need(share_create(spec, &env, &device) == 0, dir);
 	dev = device.dev;
-	need(virtio_dev_launch(dev, device.thread_start) == 0, "I/O threads");
+	need(virtio_dev_launch(dev, device.thread_start) == 0 && virtio_dev_launch_late(dev) == 0,
+	     "I/O threads");
 }
 
 static void lay_out_slots(struct fs_lane *l, uint32_t data_len)

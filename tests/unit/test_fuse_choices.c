@@ -482,7 +482,7 @@ START_TEST(labels_are_set_on_new_files)
 	uint64_t bare, fh;
 
 	start((struct fuse_choices){ .labels = true });
-	ck_assert_int_eq(create(&c, FUSE_ROOT_ID, "none", O_RDWR, 0644, &bare, &fh), 0);
+	ck_assert_int_eq(create(&c, FUSE_ROOT_ID, "bare", O_RDWR, 0644, &bare, &fh), 0);
 	for (unsigned i = 0; i < 2 * ARRAY_SIZE(makers); i++) {
 		uint32_t op = makers[i / 2];
 		uint64_t node;
