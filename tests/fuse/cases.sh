@@ -610,7 +610,9 @@ many_files() {
 many_files_on_fuse() {
 	mkdir "$side/lower"
 	"$bin/mount" -t 2 "$side/lower" "$share" &
+	local below=$!
 	for i in $(seq 50); do mountpoint -q "$share" && break; sleep 0.1; done
 	many_files "$@"
-	umount -l "$share"
+	kill $below
+	wait $below
 }
