@@ -17,6 +17,7 @@ static int code(struct run_end e, const char *printed)
 {
 	static struct console c;
 	int p[2], saved = dup(STDERR_FILENO), result;
+	struct term term = { 0 };
 	struct loop l;
 	ssize_t n;
 
@@ -26,7 +27,11 @@ static int code(struct run_end e, const char *printed)
 	e.console = &c;
 	ck_assert_int_eq(pipe(p), 0);
 	dup2(p[1], STDERR_FILENO);
+	/* What would be said if something held us is the verdict, too. */
+	run_end_soon(&e, &term);
+	run_end_done(&e);
 	result = run_end_code(&e);
+	ck_assert_int_eq(e.code, result);
 	dup2(saved, STDERR_FILENO);
 	close(p[1]);
 	n = read(p[0], said, sizeof(said) - 1);
